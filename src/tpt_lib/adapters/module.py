@@ -1,0 +1,145 @@
+"""The one adapter behind all ready-made ones: a torch module run as it is, with embeddings put in for its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tpt_lib.model import CausalTower, ImageSpec
+
+
+def mirror(module: nn.Module, replace: Mapping[nn.Module, nn.Module]) -> Any:
+    """A structural copy of ``module`` in eval mode that shares its weights, with some submodules replaced.
+
+    The copy is made anew for each call (some microseconds a submodule), so it is never stale; the caller's module is
+    only read, so threads do not meet. Weights are detached: gradients reach what is put in and nothing else. Hooks run;
+    ``torch.compile`` wrappers are looked through.
+    """
+    return _mirror(module, {id(old): new for old, new in replace.items()})
+
+
+def _mirror(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
+    if id(module) in memo:
+        return memo[id(module)]
+    if isinstance(inner := module._modules.get("_orig_mod"), nn.Module):
+        memo[id(module)] = copy = _mirror(inner, memo)
+        return copy
+    memo[id(module)] = copy = module.__class__.__new__(module.__class__)
+    state = {name: value.copy() if isinstance(value, dict) else value for name, value in vars(module).items()}
+    state["training"] = False
+    state["_compiled_call_impl"] = None
+    state["_parameters"] = {n: p if p is None else shared(p) for n, p in module._parameters.items()}
+    state["_modules"] = {n: m if m is None else _mirror(m, memo) for n, m in module._modules.items()}
+    vars(copy).update(state)
+    return copy
+
+
+def shared(weight: Tensor) -> Tensor:
+    """The weight without its gradient; a copy if it was made in inference mode, which autograd refuses."""
+    return weight.clone() if weight.is_inference() else weight.detach()
+
+
+class _Given(nn.Module):
+    """Stands where the token embedding stood, and returns the embeddings it was given."""
+
+    def __init__(self, embeddings: Tensor) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+
+    def forward(self, _ids: Tensor) -> Tensor:
+        return self.embeddings
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleClip:
+    """A torch module as a ``ClipLike``: what the libraries do differently is in the functions it is given."""
+
+    module: nn.Module
+    tokenizer: Callable[[list[str]], Tensor]
+    image_spec: ImageSpec
+    image_tower: Callable[[Any], nn.Module]
+    token_embedding: Callable[[Any], nn.Module]
+    image_features: Callable[[Any, Tensor], Tensor]
+    text_features: Callable[[Any, Tensor], Tensor]
+    tower: Callable[[Any], CausalTower | str]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModuleClip) and self.module is other.module
+
+    def __hash__(self) -> int:
+        return id(self.module)
+
+    def __repr__(self) -> str:
+        return f"<{type(self.module).__name__} as ClipLike, images {self.image_spec.size}>"
+
+    @property
+    def logit_scale(self) -> Tensor:
+        scale: Tensor = self.module.logit_scale  # type: ignore[assignment]
+        return scale.detach().float().exp().reshape(())
+
+    @property
+    def logit_bias(self) -> Tensor | float:
+        bias = getattr(self.module, "logit_bias", None)
+        return 0.0 if bias is None else bias.detach().float().reshape(())
+
+    def tokenize(self, texts: list[str]) -> Int[Tensor, "k t"]:
+        return self.tokenizer(texts)
+
+    def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]:
+        embedding = self.token_embedding(self.module)
+        with torch.no_grad():
+            return embedding(ids.to(weight_of(embedding).device))
+
+    def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
+        module, tower = self.module, self.image_tower(self.module)
+        if any(part.training for part in tower.modules()):  # else as it is: a compiled tower stays compiled
+            module = mirror(module, {})
+        return self.image_features(module, pixels.to(weight_of(tower).dtype))
+
+    def encode_text(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
+        embedding, images = self.token_embedding(self.module), self.image_tower(self.module)
+        given = _Given(embeddings.to(weight_of(embedding).dtype))
+        module = mirror(self.module, {embedding: given, images: images})
+        return self.text_features(module, ids.to(embeddings.device))
+
+    def causal_tower(self) -> CausalTower | str:
+        images = self.image_tower(self.module)
+        return self.tower(mirror(self.module, {images: images}))
+
+
+def weight_of(module: nn.Module) -> Tensor:
+    """A weight whose dtype and device are those the module takes its input in."""
+    layers = [m.weight for m in module.modules() if isinstance(m, (nn.Embedding, nn.Linear, nn.Conv2d))]
+    return layers[0] if layers else next(module.parameters())
+
+
+def as_tokenizer(tokenizer: Any, context_length: int, vocab_size: int) -> Callable[[list[str]], Tensor]:
+    """Any of the usual tokenizers as a function from texts to ids ``(K, T)``; CLIP's own where none is given."""
+    if tokenizer is None:
+        import open_clip
+
+        own = open_clip.SimpleTokenizer(context_length=context_length)
+        if vocab_size != own.vocab_size:
+            raise ValueError(
+                f"wrap: this model has {vocab_size} tokens, CLIP's tokenizer {own.vocab_size}, so it needs its own; "
+                "pass tokenizer=, for example open_clip.get_tokenizer(name) or AutoTokenizer.from_pretrained(path)"
+            )
+        return own
+    inner: Any = tokenizer.tokenizer if hasattr(tokenizer, "image_processor") else tokenizer
+    if hasattr(inner, "convert_tokens_to_ids"):  # a transformers tokenizer
+
+        def tokenize(texts: list[str]) -> Tensor:
+            batch = inner(texts, padding="max_length", max_length=context_length, truncation=True, return_tensors="pt")
+            return batch["input_ids"]
+
+        return tokenize
+    if not callable(tokenizer):
+        raise TypeError(
+            f"wrap: tokenizer must be a function from a list of texts to padded ids, but got {type(tokenizer).__name__}"
+        )
+    return tokenizer
