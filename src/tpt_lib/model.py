@@ -87,6 +87,7 @@ class ClipLike(Protocol):
     def encode_text(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]: ...
 
 
+@runtime_checkable
 class CausalBlock(Protocol):
     """One pre-norm residual block of a causal text tower, cut where positions meet: at the attention."""
 
@@ -100,10 +101,12 @@ class CausalBlock(Protocol):
         """The block's output from its input and the attended values, both ``(…, D)``."""
 
 
+@runtime_checkable
 class CausalTower(Protocol):
     """A causal text tower laid open block by block: the optional second Protocol, which makes a model fast.
 
-    A model offers it as a method ``causal_tower() -> CausalTower | str``; a string is the reason why there is none.
+    A model offers it as a method ``causal_tower() -> CausalTower | str``, a string being the reason why there is none; and
+    with ``text_weights() -> list[Tensor]``, all that text features depend on, it lets what is computed from them be kept.
     """
 
     @property
@@ -116,11 +119,11 @@ class CausalTower(Protocol):
     def embed(self, ids: Tensor) -> Tensor:
         """Token embeddings, without positions, in the dtype the blocks compute in."""
 
+    def pool(self, ids: Tensor) -> Tensor:
+        """The position ``(K,)`` whose state becomes the feature."""
+
     def finish(self, x: Tensor) -> Tensor:
         """Features ``(…, E)`` from the last block's output ``(…, D)`` at the pooled position."""
-
-    def weights(self) -> list[Tensor]:
-        """Every tensor the features depend on, so that what is cached can tell when it is stale."""
 
 
 def encode_views(model: ClipLike, views: Float[Tensor, "n 3 h w"], *, chunk: int = 64) -> Float[Tensor, "n e"]:

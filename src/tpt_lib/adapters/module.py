@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,13 +34,14 @@ def _mirror(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
     state = {name: value.copy() if isinstance(value, dict) else value for name, value in vars(module).items()}
     state["training"] = False
     state["_compiled_call_impl"] = None
-    state["_parameters"] = {n: p if p is None else shared(p) for n, p in module._parameters.items()}
+    for tensors in ("_parameters", "_buffers"):
+        state[tensors] = {n: t if t is None else _shared(t) for n, t in state[tensors].items()}
     state["_modules"] = {n: m if m is None else _mirror(m, memo) for n, m in module._modules.items()}
     vars(copy).update(state)
     return copy
 
 
-def shared(weight: Tensor) -> Tensor:
+def _shared(weight: Tensor) -> Tensor:
     """The weight without its gradient; a copy if it was made in inference mode, which autograd refuses."""
     return weight.clone() if weight.is_inference() else weight.detach()
 
@@ -106,6 +108,10 @@ class ModuleClip:
         given = _Given(embeddings.to(weight_of(embedding).dtype))
         module = mirror(self.module, {embedding: given, images: images})
         return self.text_features(module, ids.to(embeddings.device))
+
+    def text_weights(self) -> list[Tensor]:
+        images = {id(p) for p in self.image_tower(self.module).parameters()}
+        return [w for w in itertools.chain(self.module.parameters(), self.module.buffers()) if id(w) not in images]
 
     def causal_tower(self) -> CausalTower | str:
         images = self.image_tower(self.module)

@@ -96,13 +96,14 @@ def wrap_openai(module: nn.Module, tokenizer: Tokenizer, image_spec: ImageSpec |
     if not all(hasattr(module, part) for part in [*OPENAI_PARTS, "encode_image", "encode_text"]):
         return None
     parts: Any = module
-    size = getattr(parts.visual, "input_resolution", None)
-    if image_spec is None and size is None:
-        raise ValueError("wrap: the image tower has no input_resolution; pass image_spec=ImageSpec((height, width))")
+    if image_spec is None:
+        if not hasattr(parts.visual, "input_resolution"):
+            raise ValueError("wrap: the image tower has no input_resolution; pass image_spec=ImageSpec((h, w))")
+        image_spec = ImageSpec((parts.visual.input_resolution, parts.visual.input_resolution))
     return ModuleClip(
         module=module,
         tokenizer=as_tokenizer(tokenizer, len(parts.positional_embedding), parts.token_embedding.num_embeddings),
-        image_spec=image_spec or ImageSpec((size, size)),
+        image_spec=image_spec,
         image_tower=lambda m: m.visual,
         token_embedding=lambda m: m.token_embedding,
         image_features=lambda m, pixels: m.encode_image(pixels),
@@ -119,9 +120,9 @@ def _token_embedding(module: Any) -> nn.Module:
 def _open_clip_spec(module: Any) -> ImageSpec:
     visual: Any = module.visual
     cfg: dict[str, Any] = getattr(visual, "preprocess_cfg", {})
-    size: Any = cfg.get("size", visual.image_size)
+    size = cfg.get("size", visual.image_size)
     return ImageSpec(
-        size=tuple(size) if isinstance(size, list | tuple) else (size, size),
+        size=(size, size) if isinstance(size, int) else (size[0], size[1]),
         mean=tuple(cfg.get("mean", ImageSpec.mean)),
         std=tuple(cfg.get("std", ImageSpec.std)),
         interpolation=cfg.get("interpolation", ImageSpec.interpolation),

@@ -60,6 +60,7 @@ class Tower:
     norm: nn.Module
     projection: Any
     dtype: torch.dtype
+    eos: int | None  # pooled where this id first stands, or at the largest id
 
     def embed(self, ids: Tensor) -> Tensor:
         return self.embedding(ids).to(self.dtype)
@@ -70,14 +71,8 @@ class Tower:
             return x
         return self.projection(x) if isinstance(self.projection, nn.Module) else x @ self.projection
 
-    def weights(self) -> list[Tensor]:
-        modules = [self.embedding, *(b.block for b in self.blocks), self.norm]
-        single = [self.positions]
-        if isinstance(self.projection, nn.Module):
-            modules.append(self.projection)
-        elif self.projection is not None:
-            single.append(self.projection)
-        return single + [w for m in modules for w in m.parameters()]
+    def pool(self, ids: Tensor) -> Tensor:
+        return ids.argmax(dim=-1) if self.eos is None else (ids == self.eos).int().argmax(dim=-1)
 
 
 def resblock_tower(module: Any, text: Any) -> CausalTower | str:
@@ -106,6 +101,7 @@ def resblock_tower(module: Any, text: Any) -> CausalTower | str:
         norm=text.ln_final,
         projection=text.text_projection,
         dtype=blocks[0].mlp.c_fc.weight.dtype,
+        eos=getattr(text, "text_eos_id", getattr(text, "eos_id", None)) if pooling == "eos" else None,
     )
 
 
@@ -123,6 +119,7 @@ def clip_text_tower(module: Any) -> CausalTower | str:
         norm=text.final_layer_norm,
         projection=module.text_projection,
         dtype=text.embeddings.position_embedding.weight.dtype,
+        eos=None if text.eos_token_id == 2 else text.eos_token_id,  # 2 stands in old configs, which pool by argmax
     )
 
 

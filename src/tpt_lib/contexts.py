@@ -1,0 +1,115 @@
+"""Where a context comes from, other than words: chance, CoOp, CoCoOp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tpt_lib.model import ClipLike
+
+__all__ = ["BiasNet", "LearnedPrompt", "gaussian_context", "load_prompt"]
+
+
+@dataclass(frozen=True)
+class BiasNet:
+    """CoCoOp's meta-network: an image feature ``(…, E)`` to a shift of every context token ``(…, D)``."""
+
+    weight1: Float[Tensor, "h e"]
+    bias1: Float[Tensor, " h"]
+    weight2: Float[Tensor, "d h"]
+    bias2: Float[Tensor, " d"]
+
+    def __call__(self, feature: Float[Tensor, "*b e"]) -> Float[Tensor, "*b d"]:
+        return (feature @ self.weight1.mT + self.bias1).relu() @ self.weight2.mT + self.bias2
+
+    def to(self, device: torch.device) -> BiasNet:
+        return BiasNet(*(t.to(device) for t in (self.weight1, self.bias1, self.weight2, self.bias2)))
+
+
+@dataclass(frozen=True)
+class LearnedPrompt:
+    """A context learned elsewhere: CoOp's ``(L, D)`` or class-specific ``(K, L, D)``, or CoCoOp's with its net."""
+
+    context: Float[Tensor, "*k l d"]
+    bias_net: BiasNet | None = None
+
+
+def gaussian_context(
+    model: ClipLike, length: int, *, sigma: float = 0.02, seed: int = 0, classes: int | None = None
+) -> Float[Tensor, "*k l d"]:
+    r"""Embeddings drawn from :math:`\mathcal N(0, \sigma^2)`, as CoOp starts and as Bongard problems are tuned from.
+
+    Args:
+        model: gives the width ``D``.
+        length: how many tokens, ``L``.
+        sigma: the standard deviation; that of CLIP's own token embeddings by default.
+        seed: fixes the draw, on any device.
+        classes: for ``(K, L, D)`` instead of ``(L, D)``.
+
+    >>> gaussian_context(model, 4).shape
+    torch.Size([4, 256])
+    """
+    if length < 1:
+        raise ValueError(f"gaussian_context: length must be at least 1, but got {length}")
+    embedded = model.embed_tokens(model.tokenize(["a"]))
+    shape = (length, embedded.shape[-1]) if classes is None else (classes, length, embedded.shape[-1])
+    return (sigma * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).to(embedded.device)
+
+
+def load_prompt(path: str | Path) -> LearnedPrompt:
+    """A CoOp or CoCoOp checkpoint as those projects save it, read without running anything in it.
+
+    Args:
+        path: a file with a dict that has ``state_dict``, or with the state dict itself; it holds ``ctx``, and CoCoOp's
+            ``meta_net``. Optimizer and scheduler objects beside it, which training saves too, are not revived.
+    """
+    loaded = _inert_load(Path(path))
+    state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
+    state = {str(key).removeprefix("prompt_learner."): value for key, value in state.items()}
+    if not isinstance(state.get("ctx"), Tensor):
+        raise ValueError(
+            f"load_prompt: {str(path)!r} holds no tensor 'ctx', so it is not a CoOp or CoCoOp prompt; its keys are "
+            f"{', '.join(list(state)[:8]) or 'none'}"
+        )
+    parts = [
+        state.get(f"meta_net.{name}") for name in ("linear1.weight", "linear1.bias", "linear2.weight", "linear2.bias")
+    ]
+    if any(part is not None for part in parts) and not all(isinstance(part, Tensor) for part in parts):
+        raise ValueError(
+            f"load_prompt: {str(path)!r} has part of a CoCoOp network; it needs weight and bias of meta_net.linear1 and "
+            f"meta_net.linear2, and has {', '.join(k for k in state if k.startswith('meta_net'))}"
+        )
+    net = None if parts[0] is None else BiasNet(*(part.float() for part in parts if part is not None))
+    return LearnedPrompt(state["ctx"].float(), net)
+
+
+class _Inert:
+    """Stands for any class a checkpoint names that is not data: made, filled, and never run."""
+
+    def __new__(cls, *_: Any, **__: Any) -> _Inert:
+        return super().__new__(cls)
+
+    def __setstate__(self, _: Any) -> None:
+        return None
+
+
+def _inert_load(path: Path) -> Any:
+    from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
+
+    if not path.is_file():
+        raise FileNotFoundError(f"load_prompt: there is no file {str(path)!r}")
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    try:
+        stand_ins: Any = [(_Inert, name) for name in get_unsafe_globals_in_checkpoint(path)]
+    except ValueError:  # the format before torch 1.6, which cannot be listed beforehand
+        stand_ins = []
+    with safe_globals(stand_ins):
+        return torch.load(path, map_location="cpu", weights_only=True)

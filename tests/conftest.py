@@ -1,0 +1,52 @@
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import hypothesis
+import pytest
+import torch
+
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=25)
+hypothesis.settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def names_of_doctests(request, doctest_namespace):
+    """Doctests speak of a ``model``: a small open_clip architecture with random weights."""
+    if isinstance(request.node, pytest.DoctestItem):
+        doctest_namespace.update(torch=torch, model=_doctest_model())
+
+
+def _doctest_model(cache=[]):  # noqa: B006
+    if not cache:
+        import open_clip
+
+        import tpt_lib
+
+        torch.manual_seed(0)
+        cache.append(tpt_lib.wrap(open_clip.create_model("ViT-S-32-alt").eval()))
+    return cache[0]
+
+
+@pytest.fixture
+def no_shape_checks():
+    """Turns jaxtyping's checks off, so that the library's own errors show."""
+    import jaxtyping
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def photo():
+    """A real photograph, as PIL gives it."""
+    import PIL.Image
+    import skimage.data
+
+    return PIL.Image.fromarray(skimage.data.chelsea())
