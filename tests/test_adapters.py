@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from zoo import ZOO, build, clip_tokenizer, fresh, open_clip_model, transformers_model
+from zoo import VISION, ZOO, build, clip_tokenizer, fresh, open_clip_model, transformers_model
 
 import tpt_lib
 
@@ -162,6 +162,20 @@ def test_mixed_precision_of_open_clip():
     assert module.visual.conv1.weight.dtype == torch.float16
     assert tpt_lib.encode_views(tpt_lib.wrap(module), torch.randn(2, 3, 32, 32)).shape == (2, 16)
     assert open_clip.CLIP is type(module)
+
+
+def test_a_transformers_tower_in_open_clip_is_tokenized_to_77(monkeypatch):
+    import open_clip
+    import transformers
+
+    config = transformers.MT5Config(vocab_size=49408, d_model=32, d_ff=32, d_kv=8, num_layers=1, num_heads=4)
+    monkeypatch.setattr(open_clip.hf_model.AutoConfig, "from_pretrained", lambda _: config)
+    module = open_clip.CustomTextCLIP(
+        16, vision_cfg=VISION, text_cfg={"hf_model_name": "mt5", "hf_model_pretrained": False}
+    )
+    assert module.text.context_length == 0
+    model = tpt_lib.wrap(module, clip_tokenizer())
+    assert model.tokenize(TEXTS).shape == (3, 77)
 
 
 def test_weights_that_change_later_are_seen():

@@ -98,6 +98,10 @@ class _Inert:
         return None
 
 
+def _inert_dict(*_: Any) -> dict[Any, Any]:
+    return {}
+
+
 def _inert_load(path: Path) -> Any:
     from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
@@ -108,7 +112,8 @@ def _inert_load(path: Path) -> Any:
 
         return load_file(path)
     try:
-        stand_ins: Any = [(_Inert, name) for name in get_unsafe_globals_in_checkpoint(path)]
+        names = get_unsafe_globals_in_checkpoint(path)
+        stand_ins: Any = [(_inert_dict if name.endswith("dict") else _Inert, name) for name in names]
     except ValueError:  # the format before torch 1.6, which cannot be listed beforehand
         stand_ins = []
     with safe_globals(stand_ins):

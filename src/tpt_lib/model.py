@@ -111,7 +111,7 @@ class CausalTower(Protocol):
 
     @property
     def positions(self) -> Tensor:
-        """The positional embedding ``(T, D)``."""
+        """The positional embedding ``(T, D)``, in any dtype."""
 
     @property
     def blocks(self) -> Sequence[CausalBlock]: ...

@@ -65,7 +65,7 @@ def encode_prompts(
     """
     context, names, batch = _checked(model, prompts, context, names)
     tower = _tower(model, prompts, path)
-    half = prompts.model.embed_tokens(prompts.ids[:1, :1]).dtype == torch.float16
+    half = torch.float16 in _dtypes(model)
     if half:
         context = _scaled_gradient(context, 1 / HALF_SCALE)
         names = None if names is None else _scaled_gradient(names, 1 / HALF_SCALE)
@@ -272,7 +272,7 @@ def _proven(tower: CausalTower, model: ClipLike, prompts: ClassPrompts) -> Causa
         with torch.no_grad(), torch.autocast(context.device.type, enabled=False):
             fast = F.normalize(_fast(tower, prompts, context, names, ends).float(), dim=-1)
             own = F.normalize(_general(model, prompts, context, names, ends).float(), dim=-1)
-        half = tower.positions.dtype in (torch.float16, torch.bfloat16)
+        half = {torch.float16, torch.bfloat16} & _dtypes(model)
         prompts.cache["proven"] = bool((fast - own).abs().max() <= (0.05 if half else 1e-3))
     return tower if prompts.cache["proven"] else "the tower laid open gives other features than the model's own forward"
 
@@ -294,6 +294,12 @@ def _weights_state(model: ClipLike) -> tuple[list[Any], Tensor] | None:
     weights = [w.detach() for w in model.text_weights() if w.numel()]
     marks = [(w.data_ptr(), -1 if w.is_inference() else w._version, w.dtype, w.shape) for w in weights]
     return marks, torch.stack([w.flatten()[w.numel() // 2].float() for w in weights])
+
+
+def _dtypes(model: ClipLike) -> set[torch.dtype]:
+    """What a tower computes in: of mixed precision, some weights are float32."""
+    weights = model.text_weights() if hasattr(model, "text_weights") else [model.embed_tokens(model.tokenize([""]))]
+    return {w.dtype for w in weights}
 
 
 def _scaled_gradient(x: Tensor, factor: float) -> Tensor:
@@ -324,8 +330,8 @@ def _checked(
     names = prompts.name_tokens if names is None else names
     if names is not None and prompts.name_tokens is not None:
         batch = torch.broadcast_shapes(batch, _batch("names", names, prompts.name_tokens))
-        names = names.expand(*batch, *prompts.name_tokens.shape).reshape(-1, *prompts.name_tokens.shape)
-    context = context.expand(*batch, *prompts.context.shape).reshape(-1, *prompts.context.shape)
+        names = names.expand(*batch, *prompts.name_tokens.shape).reshape(batch.numel(), *prompts.name_tokens.shape)
+    context = context.expand(*batch, *prompts.context.shape).reshape(batch.numel(), *prompts.context.shape)
     return context if context.ndim == 4 else context[:, None], names, batch
 
 

@@ -24,7 +24,8 @@ def wrap(
             ``Siglip2Model``, ``ChineseCLIPModel`` or ``AltCLIPModel``; an OpenAI-style CLIP module; or a ``ClipLike``,
             which comes back as it is.
         tokenizer: an open_clip tokenizer, a transformers tokenizer or processor, or any function from a list of texts
-            to padded ids. Not needed for the 49408 tokens of CLIP's own vocabulary.
+            to padded ids. Not needed for the 49408 tokens of CLIP's own vocabulary. open_clip's
+            ``get_tokenizer(name)`` also cleans texts as the model was trained with, which a bare one does not.
         image_spec: how images are preprocessed; by default what the model (or the processor) says of itself.
 
     >>> import open_clip

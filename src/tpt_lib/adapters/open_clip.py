@@ -79,9 +79,10 @@ def wrap_open_clip(module: nn.Module, tokenizer: Tokenizer, image_spec: ImageSpe
     if not any(c.__module__.startswith("open_clip.") and c.__name__ in OPEN_CLIP_CLASSES for c in type(module).__mro__):
         return None
     text: Any = getattr(module, "text", module)
+    length = text.context_length if hasattr(text, "token_embedding") else 77  # as open_clip's tokenizers pad for them
     return ModuleClip(
         module=module,
-        tokenizer=as_tokenizer(tokenizer, text.context_length, text.vocab_size),
+        tokenizer=as_tokenizer(tokenizer, length, text.vocab_size),
         image_spec=image_spec or _open_clip_spec(module),
         image_tower=lambda m: m.visual,
         token_embedding=_token_embedding,
