@@ -1,0 +1,22 @@
+"""All that must hold before a change lands: lint, format, types, tests, the generated page. ``python scripts/check.py``"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+CHECKS = [
+    ["-m", "ruff", "check"],
+    ["-m", "ruff", "format", "--check"],
+    ["-m", "mypy"],
+    ["scripts/architectures.py", "--check"],
+    ["-m", "pytest", "--durations=10"],
+]
+
+for check in CHECKS:
+    start = time.perf_counter()
+    print("$ python", *check, flush=True)
+    code = subprocess.run([sys.executable, *check], cwd=Path(__file__).parent.parent, check=False).returncode
+    print(f"  {time.perf_counter() - start:.0f} s\n", flush=True)
+    if code:
+        sys.exit(code)
