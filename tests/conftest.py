@@ -15,24 +15,6 @@ def seeded():
     torch.manual_seed(0)
 
 
-@pytest.fixture(autouse=True)
-def names_of_doctests(request, doctest_namespace):
-    """Doctests speak of a ``model``: a small open_clip architecture with random weights."""
-    if isinstance(request.node, pytest.DoctestItem):
-        doctest_namespace.update(torch=torch, model=_doctest_model())
-
-
-def _doctest_model(cache=[]):  # noqa: B006
-    if not cache:
-        import open_clip
-
-        import tpt_lib
-
-        torch.manual_seed(0)
-        cache.append(tpt_lib.wrap(open_clip.create_model("ViT-S-32-alt").eval()))
-    return cache[0]
-
-
 @pytest.fixture
 def no_shape_checks():
     """Turns jaxtyping's checks off, so that the library's own errors show."""

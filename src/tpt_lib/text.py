@@ -217,34 +217,47 @@ def _fast(tower: CausalTower, prompts: ClassPrompts, context: Tensor, names: Ten
     x = _put(x, prompts, packing.classes, packing.positions, context, names)
     x = x + tower.positions[positions].to(x.dtype)
     for block in tower.blocks[:-1]:
-        x = block.merge(x, _attend(*block.qkv(x), block.heads, packing))
+        q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=block.heads) for t in block.qkv(x))
+        shared, own = torch.split(q, [packing.prefix, len(positions) - packing.prefix], dim=2)
+        shared_k, shared_v = k[:, :, : packing.prefix], v[:, :, : packing.prefix]
+        both = [_shared_attention(shared, shared_k, shared_v), _own_attention(own, k, v, packing)]
+        x = block.merge(x, rearrange(torch.cat(both, dim=2), "b h n d -> b n (h d)"))
     last = tower.blocks[-1]
-    q, k, v = last.qkv(x)
-    return tower.finish(last.merge(x[:, ends], _attend(q[:, ends], k, v, last.heads, packing, at_ends=True)))
+    q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=last.heads) for t in last.qkv(x))
+    attended = _own_attention(q[:, :, ends], k, v, packing, last=True)
+    return tower.finish(last.merge(x[:, ends], rearrange(attended, "b h n d -> b n (h d)")))
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, heads: int, packing: _Packing, *, at_ends: bool = False) -> Tensor:
-    """Causal attention of each class over the shared prefix and its own tokens; of its last token alone ``at_ends``."""
-    q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=heads) for t in (q, k, v))
-    p = packing.prefix
-    out = [] if at_ends or p == 0 else [_attention(q[:, :, :p], k[:, :, :p], v[:, :, :p])]
-    at, query = p, 0 if at_ends else p
-    for count, length in packing.groups:
-        rows = count if at_ends else count * length
-        own = [rearrange(t[:, :, at : at + count * length], "b h (c s) d -> b h c s d", c=count) for t in (k, v)]
-        shared = [repeat(t[:, :, :p], "b h p d -> b h c p d", c=count) for t in (k, v)]
-        asked = rearrange(q[:, :, query : query + rows], "b h (c s) d -> b h c s d", c=count)
-        keys, values = (torch.cat(pair, dim=3) for pair in zip(shared, own, strict=True))
-        out.append(_attention(asked, keys, values).flatten(2, 3))
-        at, query = at + count * length, query + rows
-    return rearrange(torch.cat(out, dim=2), "b h n d -> b n (h d)")
+def _shared_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention within the shared prefix."""
+    return _no_later(q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1) @ v
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Scaled dot-product attention; the queries are the last of the keys' positions, and none sees a later one."""
-    scores = (q * q.shape[-1] ** -0.5) @ k.mT
-    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1 + k.shape[-2] - q.shape[-2])
-    return scores.masked_fill(later, -torch.inf).softmax(dim=-1) @ v
+def _own_attention(q: Tensor, k: Tensor, v: Tensor, packing: _Packing, *, last: bool = False) -> Tensor:
+    """Causal attention of each class's tokens, or of its ``last`` one alone, over the prefix and the class's own tokens.
+
+    All queries meet the prefix in one product, and each group its own keys in another; one softmax spans both.
+    """
+    sizes = [packing.prefix, *(count * length for count, length in packing.groups)]
+    asked = [count if last else count * length for count, length in packing.groups]
+    (prefix_k, *own_k), (prefix_v, *own_v) = torch.split(k, sizes, dim=2), torch.split(v, sizes, dim=2)
+    q = q * q.shape[-1] ** -0.5
+    queries, prefix_scores = torch.split(q, asked, dim=2), torch.split(q @ prefix_k.mT, asked, dim=2)
+    prefix_weights, attended = [], []
+    for (count, length), *parts in zip(packing.groups, queries, prefix_scores, own_k, own_v, strict=True):
+        query, prefix_score, key, value = (rearrange(t, "b h (c s) d -> b h c s d", c=count) for t in parts)
+        scores = torch.cat([prefix_score, _no_later(query @ key.mT)], dim=-1)
+        over_prefix, over_own = torch.split(scores.softmax(dim=-1), [packing.prefix, length], dim=-1)
+        prefix_weights.append(over_prefix.flatten(2, 3))
+        attended.append((over_own @ value).flatten(2, 3))
+    return torch.cat(prefix_weights, dim=2) @ prefix_v + torch.cat(attended, dim=2)
+
+
+def _no_later(scores: Tensor) -> Tensor:
+    """Scores with -inf where a key comes after the query; the queries are the last of the keys' positions."""
+    queries, keys = scores.shape[-2:]
+    later = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(1 + keys - queries)
+    return scores.masked_fill(later, -torch.inf)
 
 
 # Which path, in what pieces, and is what was kept still true?

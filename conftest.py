@@ -1,0 +1,26 @@
+"""What doctests can count on: ``torch``, ``tpt_lib`` and a ``model``, a small open_clip architecture with random weights."""
+
+import functools
+
+import pytest
+
+
+@functools.cache
+def _model():
+    import open_clip
+    import torch
+
+    import tpt_lib
+
+    torch.manual_seed(0)
+    return tpt_lib.wrap(open_clip.create_model("ViT-S-32-alt").eval())
+
+
+@pytest.fixture(autouse=True)
+def _names_of_doctests(request, doctest_namespace):
+    if isinstance(request.node, pytest.DoctestItem):
+        import torch
+
+        import tpt_lib
+
+        doctest_namespace.update(torch=torch, tpt_lib=tpt_lib, model=_model())

@@ -1,0 +1,77 @@
+"""The equations of section 3.2: entropy of a prediction, of the averaged prediction, and which views to trust."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["entropy", "marginal_entropy", "select_confident"]
+
+
+def entropy(logits: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Entropy of each prediction, :math:`\mathbf H(p) = -\sum_{i=1}^K p_i \log p_i` with :math:`p = \mathrm{softmax}`.
+
+    Natural logarithm, float32, :math:`0 \log 0 = 0`.
+
+    Args:
+        logits: ``(…, K)``; ``-inf`` is a class of probability 0.
+
+    >>> entropy(torch.tensor([[0.0, 0.0], [0.0, -torch.inf]]))
+    tensor([0.6931, 0.0000])
+    """
+    return _entropy(_log_softmax(logits))
+
+
+def marginal_entropy(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b"]:
+    r"""Entropy of the averaged prediction (equation 3), the objective that TPT minimises.
+
+    .. math:: \mathbf H(\tilde p), \quad \tilde p = \frac 1N \sum_{n=1}^N \mathrm{softmax}(\mathrm{logits}_n)
+
+    Args:
+        logits: those of the selected views ``(…, N, K)``.
+
+    >>> marginal_entropy(torch.tensor([[9.0, -torch.inf], [-torch.inf, 9.0]]))  # two views that contradict each other
+    tensor(0.6931)
+    """
+    _check(logits, "marginal_entropy", 2)
+    return _entropy(_log_softmax(logits).logsumexp(dim=-2) - math.log(logits.shape[-2]))
+
+
+def select_confident(logits: Float[Tensor, "*b n k"], *, fraction: float = 0.1) -> Int[Tensor, "*b m"]:
+    r"""Indices of the most confident views: the :math:`\max(1, \lfloor\rho N\rfloor)` of lowest entropy, lowest first.
+
+    Args:
+        logits: ``(…, N, K)``, a row a view.
+        fraction: the cutoff :math:`\rho`; 0.1 of 64 views keeps 6.
+
+    Convention: ties go to the smaller index. The paper's percentile mask would keep 7 of 64; its released code keeps 6.
+
+    >>> select_confident(torch.tensor([[0.0, 1.0], [0.0, 9.0], [0.0, 5.0]]), fraction=0.7)
+    tensor([1, 2])
+    """
+    _check(logits, "select_confident", 2)
+    if not 0 < fraction <= 1:
+        raise ValueError(f"select_confident: fraction must be above 0 and at most 1, but got {fraction}")
+    kept = max(1, int(fraction * logits.shape[-2]))
+    return entropy(logits).sort(dim=-1, stable=True).indices[..., :kept]
+
+
+def _entropy(log_p: Tensor) -> Tensor:
+    return (log_p.exp() * -log_p).sum(dim=-1)
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Finite, so that a class of probability 0 gives no NaN, neither here nor in a gradient."""
+    _check(logits, "entropy", 1)
+    return logits.float().log_softmax(dim=-1).clamp(min=torch.finfo(torch.float32).min)
+
+
+def _check(logits: Tensor, name: str, dims: int) -> None:
+    if not logits.is_floating_point() or logits.ndim < dims or 0 in logits.shape[-dims:]:
+        raise ValueError(
+            f"{name}: logits must be floats of shape {'(…, N, K)' if dims == 2 else '(…, K)'}, none of them empty, but "
+            f"got {logits.dtype} of shape {tuple(logits.shape)}"
+        )
