@@ -6,6 +6,8 @@ import hypothesis
 import pytest
 import torch
 
+torch.set_num_threads(1)  # small models: more threads only wait for each other
+
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("default")
 

@@ -6,6 +6,7 @@ from tpt_lib.model import CausalBlock, CausalTower, ClipLike, ImageSpec, class_l
 from tpt_lib.objectives import entropy, marginal_entropy, select_confident
 from tpt_lib.prompts import ClassPrompts, class_prompts, conditional_context
 from tpt_lib.text import InitialText, encode_prompts, initial_text, text_path
+from tpt_lib.tuning import Tuned, tune_prompt
 from tpt_lib.views import preprocess
 
 __version__ = "0.1.0"
@@ -19,6 +20,7 @@ __all__ = [
     "ImageSpec",
     "InitialText",
     "LearnedPrompt",
+    "Tuned",
     "class_logits",
     "class_prompts",
     "conditional_context",
@@ -34,5 +36,6 @@ __all__ = [
     "preprocess",
     "select_confident",
     "text_path",
+    "tune_prompt",
     "wrap",
 ]

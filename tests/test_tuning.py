@@ -1,0 +1,269 @@
+"""Tuning against the literal transcription of the method in ``plain.py``, its laws, and what goes wrong."""
+
+import functools
+import math
+import warnings
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+import torch
+import torch.nn.functional as F
+from plain import Put, float64, plain_text, plain_tpt
+from test_text import largest, views_for
+from zoo import fresh
+
+import tpt_lib
+from tpt_lib import class_prompts, encode_prompts, tune_prompt
+from tpt_lib.contexts import BiasNet, LearnedPrompt
+
+NAMES = ["cat", "red panda", "kite (bird of prey)", "dog", "tabby"]
+
+
+@functools.cache
+def model_of(name="open_clip-vit"):
+    """At scale 100, as CLIP is."""
+    model = fresh(name)
+    with torch.no_grad():
+        model.module.logit_scale.fill_(math.log(100))
+    return model
+
+
+def bias_net(width=16):
+    draw = torch.Generator().manual_seed(5)
+    return BiasNet(*(0.3 * torch.randn(s, generator=draw) for s in [(2, width), (2,), (32, 2), (32,)]))
+
+
+CONTEXTS = {
+    "words": lambda model: {},
+    "around": lambda model: {"template": "a photo of a {}, a type of pet."},
+    "coop-4": lambda model: {"context": 2 * tpt_lib.gaussian_context(model, 4)},
+    "coop-16": lambda model: {"context": 2 * tpt_lib.gaussian_context(model, 16)},
+    "class-specific": lambda model: {"context": 2 * tpt_lib.gaussian_context(model, 4, classes=5)},
+    "cocoop": lambda model: {"context": LearnedPrompt(tpt_lib.gaussian_context(model, 4), bias_net())},
+}
+COLUMNS = {"around": [[1, 2, 3, 4, *range(n, n + 4)] for n in (7, 8, 11, 7, 7)], "coop-16": [list(range(1, 17))] * 5}
+
+
+class Case:
+    def __init__(self, name, kind, steps=5):
+        self.model = model_of(name)
+        self.prompts = class_prompts(self.model, NAMES, **CONTEXTS[kind](self.model))
+        columns = torch.tensor(COLUMNS.get(kind, [[1, 2, 3, 4]] * 5))
+        module = float64(self.model.module)
+        start = self.prompts.context
+        with torch.no_grad():
+            self.views = views_for(plain_text(module, self.prompts.ids, Put(columns, start.double())), number=64)
+        if kind == "cocoop":
+            net = self.prompts.bias_net
+            hidden = torch.relu(net.weight1.double() @ self.views[0].double() + net.bias1.double())
+            start = start.double() + net.weight2.double() @ hidden + net.bias2.double()
+        scale, bias = float(self.model.logit_scale), float(self.model.logit_bias)
+        self.plain = plain_tpt(module, self.prompts.ids, columns, start, self.views, scale, bias, steps)
+
+
+@functools.cache
+def case(name, kind):
+    return Case(name, kind)
+
+
+@pytest.mark.parametrize("kind", CONTEXTS)
+@pytest.mark.parametrize("name", ["open_clip-vit", "open_clip-resnet", "transformers-clip", "open_clip-coca"])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_tuning_is_the_plain_method(name, kind, steps):
+    this = case(name, kind)
+    if torch.equal(this.plain.contexts[0], this.plain.contexts[1]):
+        pytest.fail("the oracle does not move")
+    tuned = tune_prompt(this.model, this.prompts, this.views, steps=steps)
+    assert torch.equal(tuned.selected, this.plain.selected)
+    assert len(tuned.selected) == 6
+    assert bool(tuned.applied)
+    clear = torch.ones_like(tuned.context, dtype=torch.bool)
+    for gradient in this.plain.gradients[:steps]:  # where one is near zero, Adam divides by nothing
+        clear &= gradient.abs() > 1e-3 * gradient.square().mean().sqrt()
+    share = 1 - clear.float().mean().item()
+    assert share <= (0.8 if kind == "class-specific" else 0.05)
+    assert (tuned.context - this.plain.contexts[steps - 1])[clear].abs().max() <= 1e-5 * steps
+    logits = tpt_lib.class_logits(this.model, this.views[:1], tuned.text_features)[0]
+    assert largest(logits, this.plain.logits[steps - 1]) <= 1e-3
+    assert tuned.losses.shape == (steps + 1,)
+
+
+def test_several_images_give_what_one_at_a_time_gives():
+    model = model_of()
+    for kind in ("words", "cocoop"):
+        prompts = class_prompts(model, NAMES, **CONTEXTS[kind](model))
+        views = F.normalize(torch.randn(3, 20, 16), dim=-1)
+        for steps in (1, 3):
+            together = tune_prompt(model, prompts, views, steps=steps)
+            for i in range(3):
+                alone = tune_prompt(model, prompts, views[i], steps=steps)
+                different = (together.context[i] - alone.context).abs() > 1e-5  # where a gradient is near zero
+                assert different.float().mean() < 0.05
+                torch.testing.assert_close(together.text_features[i], alone.text_features, atol=1e-4, rtol=0)
+                torch.testing.assert_close(together.losses[i], alone.losses, atol=1e-3, rtol=1e-3)
+                assert torch.equal(together.selected[i], alone.selected)
+
+
+def test_nothing_carries_over():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    first, second = F.normalize(torch.randn(2, 20, 16), dim=-1)
+    before = prompts.context.clone()
+    once = tune_prompt(model, prompts, first)
+    tune_prompt(model, prompts, second, steps=4)
+    again = tune_prompt(model, prompts, first)
+    assert torch.equal(once.context, again.context)
+    assert torch.equal(prompts.context, before)
+
+
+@hypothesis.given(st.integers(1, 8), st.integers(2, 6), st.integers(0, 10**6))
+def test_laws(views, classes, seed):
+    model = model_of()
+    draw = torch.Generator().manual_seed(seed)
+    features = F.normalize(torch.randn(views, 16, generator=draw), dim=-1)
+    names = ["cat", "dog", "red panda", "kite", "tabby", "pet"][:classes]
+    prompts = class_prompts(model, names)
+    tuned = tune_prompt(model, prompts, features)
+
+    for still in (tune_prompt(model, prompts, features, lr=0.0), tune_prompt(model, prompts, features, steps=0)):
+        torch.testing.assert_close(still.context, prompts.context)
+        torch.testing.assert_close(still.text_features, encode_prompts(model, prompts))
+
+    order = torch.randperm(views, generator=draw)
+    mixed = tune_prompt(model, prompts, features[order])
+    torch.testing.assert_close(mixed.context, tuned.context, atol=2e-3, rtol=1e-3)
+    assert sorted(order[mixed.selected].tolist()) == sorted(tuned.selected.tolist())
+
+    turned = tune_prompt(model, class_prompts(model, names[::-1]), features)
+    torch.testing.assert_close(turned.text_features.flip(0), tuned.text_features, atol=2e-3, rtol=1e-3)
+
+    sgd = functools.partial(torch.optim.SGD)
+    small = tune_prompt(model, prompts, features, optimizer=sgd, lr=1e-6)
+    assert small.losses[1] <= small.losses[0] + 1e-6
+
+
+def test_parts_can_be_swapped():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    views = F.normalize(torch.randn(10, 16), dim=-1)
+    seen = []
+    tuned = tune_prompt(
+        model,
+        prompts,
+        views,
+        objective=lambda logits: F.cross_entropy(logits, torch.full((len(logits),), 2)),
+        regularizer=lambda text: seen.append(text.shape) or 0.1 * text.std(),
+        select=lambda logits: torch.arange(3),
+        steps=30,
+        optimizer=functools.partial(torch.optim.SGD, momentum=0.5),
+        lr=0.01,
+    )
+    assert tuned.selected.tolist() == [0, 1, 2]
+    assert set(seen) == {(5, 16)}
+    assert tuned.losses[-1] < 0.5 * tuned.losses[0]
+
+
+def test_on_step():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    calls = []
+    views = F.normalize(torch.randn(2, 10, 16), dim=-1)
+    tuned = tune_prompt(model, prompts, views, steps=3, on_step=lambda *call: calls.append(call))
+    assert [step for step, _, _ in calls] == [0, 1, 2]
+    torch.testing.assert_close(torch.stack([losses for _, losses, _ in calls], dim=1), tuned.losses[:, :3])
+    torch.testing.assert_close(calls[-1][2], tuned.context)
+
+
+def test_free_names_are_tuned_too():
+    model = model_of()
+    tokens = tpt_lib.gaussian_context(model, 1, classes=2)
+    prompts = class_prompts(model, ["yes", "no"], context=tpt_lib.gaussian_context(model, 4), name_tokens=tokens)
+    tuned = tune_prompt(model, prompts, F.normalize(torch.randn(8, 16), dim=-1), steps=2)
+    assert tuned.names.shape == (2, 1, 32)
+    assert (tuned.names - tokens).abs().max() > 1e-3
+    torch.testing.assert_close(encode_prompts(model, prompts, tuned.context, tuned.names), tuned.text_features)
+
+
+@pytest.mark.parametrize("bad", ["loss", "gradient"])
+@pytest.mark.parametrize("step", [0, 1])
+def test_what_is_not_finite_leaves_the_prompt_as_it_was(bad, step):
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    views = F.normalize(torch.randn(3, 10, 16), dim=-1)
+    calls = []
+
+    def objective(logits):
+        loss = tpt_lib.marginal_entropy(logits)
+        calls.append(1)
+        if len(calls) == 3 * step + 2:  # the second of three images, in this step
+            loss = loss * torch.nan if bad == "loss" else loss + (0 * logits.sum()).sqrt() - 0
+        return loss
+
+    with pytest.warns(UserWarning, match="a loss or gradient was not finite for 1 of 3 images; their prompts are left"):
+        tuned = tune_prompt(model, prompts, views, objective=objective, steps=2)
+    assert tuned.applied.tolist() == [True, False, True]
+    assert torch.equal(tuned.context[1], prompts.context)
+    torch.testing.assert_close(tuned.text_features[1], encode_prompts(model, prompts))
+    with warnings.catch_warnings():
+        good = tune_prompt(model, prompts, views, steps=2)
+    torch.testing.assert_close(tuned.context[[0, 2]], good.context[[0, 2]], atol=1e-6, rtol=1e-6)
+    assert tuned.text_features.isfinite().all()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_inside_the_callers_modes(mode):
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    views = F.normalize(torch.randn(10, 16), dim=-1)
+    want = tune_prompt(model, prompts, views, steps=2)
+    with mode():
+        fresh_prompts = class_prompts(model, NAMES)
+        got = tune_prompt(model, fresh_prompts, views.clone(), steps=2)
+    torch.testing.assert_close(got.context, want.context)
+    assert not got.context.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_models(dtype):
+    model = fresh("open_clip-vit")
+    model.module.to(dtype)
+    tuned = tune_prompt(model, class_prompts(model, NAMES), F.normalize(torch.randn(10, 16), dim=-1), steps=2)
+    assert tuned.context.dtype == tuned.text_features.dtype == torch.float32
+    assert (tuned.context - class_prompts(model, NAMES).context).abs().max() > 1e-3
+
+
+def test_under_autocast():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    views = F.normalize(torch.randn(10, 16), dim=-1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        tuned = tune_prompt(model, prompts, views, steps=2)
+    assert tuned.context.dtype == torch.float32
+    torch.testing.assert_close(
+        tuned.text_features, tune_prompt(model, prompts, views, steps=2).text_features, atol=0.05, rtol=0
+    )
+
+
+def test_the_model_gets_no_gradient():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    tune_prompt(model, prompts, F.normalize(torch.randn(10, 16), dim=-1), steps=2)
+    assert all(p.grad is None for p in model.module.parameters())
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize(("call", "message"), [
+    ({"image_features": torch.ones(16)}, r"floats of shape \(N, E\), or \(B, N, E\) .* but got torch.float32 of shape \(16,\)"),
+    ({"image_features": torch.ones(3, 16, dtype=torch.int64)}, "but got torch.int64"),
+    ({"image_features": torch.full((3, 16), torch.nan)}, "image_features are not all finite"),
+    ({"image_features": torch.ones(3, 8)}, "image features have width 8 and text features 16"),
+    ({"steps": -1}, "steps must be 0 or more, but got -1"),
+    ({"select": lambda logits: logits}, r"select must return the indices .* but got torch.float32 of shape \(3, 5\)"),
+    ({"select": lambda logits: []}, "select must return the indices .* but got list"),
+])  # fmt: skip
+def test_bad_input(call, message):
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    with pytest.raises(ValueError, match=message):
+        tune_prompt(model, prompts, **{"image_features": torch.ones(3, 16), **call})
+
+
+def test_a_template_without_context():
+    model = model_of()
+    prompts = class_prompts(model, NAMES, template="{}")
+    with pytest.raises(ValueError, match="no words beside the name, so there is no context to tune"):
+        tune_prompt(model, prompts, torch.ones(3, 16))
+    assert tune_prompt(model, prompts, torch.ones(3, 16), steps=0).context.shape == (0, 32)
