@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import open_clip
@@ -55,6 +55,12 @@ def seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
+
+
+def peak_gb() -> float:
+    """The most this process ever had resident; ``getrusage`` would give a child its parent's peak."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 2**20
 
 
 def spread(times: list[float]) -> str:
@@ -114,7 +120,7 @@ def growth(pairs: int) -> dict[str, Any]:
 def memory(classes: int, chunk: int | None) -> None:
     """In a process of its own: resident memory with torch and the model, and the peak over three steps."""
     _, model, prompts, upstream = setting(classes)
-    loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    loaded = peak_gb()
     times = []
     for _ in range(3):
         start = time.perf_counter()
@@ -122,7 +128,7 @@ def memory(classes: int, chunk: int | None) -> None:
         with torch.no_grad():
             tpt.encode_prompts(model, prompts, prompts.context - LR * gradient.sign())
         times.append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    peak = peak_gb()
     print(json.dumps({"classes": classes, "chunk": chunk, "loaded_gb": loaded, "peak_gb": peak, "seconds": times[-1]}))
 
 

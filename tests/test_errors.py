@@ -43,7 +43,7 @@ def test_features(images, texts, kind, message):
     (torch.rand(1, 3, 32, 32), ValueError, r"must have shape \(3, H, W\), but got \(1, 3, 32, 32\); one image a call"),
     (torch.rand(4, 32, 32), ValueError, r"must have shape \(3, H, W\), but got \(4, 32, 32\)"),
     (torch.zeros(3, 32, 32, dtype=torch.int64), TypeError, r"must be uint8, or float in \[0, 1\], but got torch.int64"),
-    ("cat.jpg", TypeError, r"must be a PIL image or a tensor, but got str; open a file with PIL.Image.open"),
+    (7, TypeError, "must be a PIL image, a tensor, an array or a path, but got int"),
 ])  # fmt: skip
 def test_images(image, kind, message):
     with pytest.raises(kind, match=message):

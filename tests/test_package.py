@@ -34,7 +34,8 @@ def test_that_the_test_of_light_import_can_fail(tmp_path):
 
 def test_all_is_sorted_documented_and_exact():
     assert tpt_lib.__all__ == sorted(tpt_lib.__all__)
-    documented = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/api.md").read_text(), flags=re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/api.md").read_text(), flags=re.MULTILINE)
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert sorted(documented) == tpt_lib.__all__
     public = {name for name, value in vars(tpt_lib).items() if getattr(value, "__module__", "").startswith("tpt_lib.")}
     assert public == set(tpt_lib.__all__)
@@ -82,6 +83,11 @@ def test_the_example_of_a_model_of_your_own():
     path = ROOT / "examples/wrap_your_own.py"
     assert len(path.read_text().splitlines()) < 40
     assert re.search(r"'red panda': 0\.\d+", run(path.read_text()))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_every_example_runs(path, tmp_path):
+    assert run(path.read_text(), cwd=tmp_path)
 
 
 def test_links_in_the_pages_lead_somewhere():

@@ -105,6 +105,31 @@ def test_several_images_give_what_one_at_a_time_gives():
                 assert torch.equal(together.selected[i], alone.selected)
 
 
+def test_another_start():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    views = F.normalize(torch.randn(2, 20, 16), dim=-1)
+    start = tpt_lib.gaussian_context(model, 4)
+    want = tune_prompt(model, class_prompts(model, NAMES, context=start), views, steps=2)
+    got = tune_prompt(model, prompts, views, steps=2, context=start)
+    torch.testing.assert_close(got.text_features, want.text_features, atol=1e-4, rtol=0)
+    assert torch.equal(tune_prompt(model, prompts, views[0], steps=0, context=start).context, start)
+    both = torch.stack([start, prompts.context])
+    torch.testing.assert_close(tune_prompt(model, prompts, views, steps=0, context=both).context, both)
+
+
+def test_cocoop_as_the_papers_code_fed_it():
+    model = model_of()
+    prompts = class_prompts(model, NAMES, **CONTEXTS["cocoop"](model))
+    pixels = torch.randn(8, 3, 32, 32)
+    raw = model.encode_image(pixels[:1])[0].detach()
+    tuned = tune_prompt(
+        model, prompts, tpt_lib.encode_views(model, pixels), context=tpt_lib.conditional_context(prompts, raw), steps=0
+    )
+    shift = prompts.bias_net(raw)
+    assert (shift - prompts.bias_net(F.normalize(raw, dim=0))).norm() > 1e-3
+    torch.testing.assert_close(tuned.context, prompts.context + shift)
+
+
 def test_nothing_carries_over():
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
     first, second = F.normalize(torch.randn(2, 20, 16), dim=-1)

@@ -1,26 +1,39 @@
 """Test-time prompt tuning (Shu et al., NeurIPS 2022) for any CLIP-like model."""
 
 from tpt_lib.adapters import load_open_clip, load_transformers, wrap
+from tpt_lib.augmix import AugMix, apply_augmix, sample_augmix
+from tpt_lib.classify import tpt_classify, tpt_predict
 from tpt_lib.contexts import BiasNet, LearnedPrompt, gaussian_context, load_prompt
+from tpt_lib.crops import Crops, apply_crops, sample_crops
+from tpt_lib.images import ImageError, image_generator, read_image
 from tpt_lib.model import CausalBlock, CausalTower, ClipLike, ImageSpec, class_logits, encode_views
 from tpt_lib.objectives import entropy, marginal_entropy, select_confident
+from tpt_lib.prediction import Prediction
 from tpt_lib.prompts import ClassPrompts, class_prompts, conditional_context
 from tpt_lib.text import InitialText, encode_prompts, initial_text, text_path
 from tpt_lib.tuning import Tuned, tune_prompt
-from tpt_lib.views import preprocess
+from tpt_lib.views import ViewsDataset, augment_views, preprocess
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AugMix",
     "BiasNet",
     "CausalBlock",
     "CausalTower",
     "ClassPrompts",
     "ClipLike",
+    "Crops",
+    "ImageError",
     "ImageSpec",
     "InitialText",
     "LearnedPrompt",
+    "Prediction",
     "Tuned",
+    "ViewsDataset",
+    "apply_augmix",
+    "apply_crops",
+    "augment_views",
     "class_logits",
     "class_prompts",
     "conditional_context",
@@ -28,14 +41,20 @@ __all__ = [
     "encode_views",
     "entropy",
     "gaussian_context",
+    "image_generator",
     "initial_text",
     "load_open_clip",
     "load_prompt",
     "load_transformers",
     "marginal_entropy",
     "preprocess",
+    "read_image",
+    "sample_augmix",
+    "sample_crops",
     "select_confident",
     "text_path",
+    "tpt_classify",
+    "tpt_predict",
     "tune_prompt",
     "wrap",
 ]

@@ -106,7 +106,7 @@ class CausalTower(Protocol):
     """A causal text tower laid open block by block: the optional second Protocol, which makes a model fast.
 
     A model offers it as a method ``causal_tower() -> CausalTower | str``, a string being the reason why there is none; and
-    with ``text_weights() -> list[Tensor]``, all that text features depend on, it lets what is computed from them be kept.
+    with ``text_parts() -> list``, the weights, modules and hooks that text features depend on, it lets those be kept.
     """
 
     @property

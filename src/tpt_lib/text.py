@@ -129,14 +129,9 @@ def initial_text(
     device = prompts.context.device.type
     key = (path, chunk, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
     with _building, torch.inference_mode(False), torch.enable_grad():
-        state = _weights_state(model)
+        state = _State.of(model)
         kept_state, kept = prompts.cache.get(key, (None, None))
-        if (
-            kept is not None
-            and state is not None
-            and kept_state[0] == state[0]
-            and torch.equal(kept_state[1], state[1])
-        ):
+        if state is not None and state.same(kept_state):
             return kept
         context = prompts.context.clone().requires_grad_()
         names = None if prompts.name_tokens is None else prompts.name_tokens.clone().requires_grad_()
@@ -195,19 +190,37 @@ def _chunk(prompts: ClassPrompts, batch: int, chunk: int | None, general: bool) 
     return chunk or (len(prompts.names) if tokens <= TOKENS_A_GRAPH else max(1, TOKENS_A_GRAPH // (longest * batch)))
 
 
-def _weights_state(model: ClipLike) -> tuple[list[Any], Tensor] | None:
-    """Identity and version of every weight, and one element of each: writes through ``.data`` leave no version."""
-    if not hasattr(model, "text_weights"):
-        return None
-    weights = [w.detach() for w in model.text_weights() if w.numel()]
-    marks = [(w.data_ptr(), -1 if w.is_inference() else w._version, w.dtype, w.shape) for w in weights]
-    return marks, torch.stack([w.flatten()[w.numel() // 2].float() for w in weights])
+@dataclass(frozen=True)
+class _State:
+    """What text features depend on. It holds on to the parts, so that no new one can have the identity of an old one."""
+
+    parts: list[Any]
+    marks: list[Any]
+    sample: Tensor  # one element of each weight: a write through ``.data`` leaves no version
+
+    @classmethod
+    def of(cls, model: ClipLike) -> _State | None:
+        if not hasattr(model, "text_parts"):
+            return None
+        parts = model.text_parts()
+        weights = [w.detach() for w in parts if isinstance(w, Tensor) and w.numel()]
+        marks = [(w.data_ptr(), -1 if w.is_inference() else w._version, w.dtype, w.shape) for w in weights]
+        return cls(parts, marks, torch.stack([w.flatten()[w.numel() // 2].float() for w in weights]))
+
+    def same(self, other: _State | None) -> bool:
+        return (
+            other is not None
+            and len(self.parts) == len(other.parts)
+            and all(mine is its for mine, its in zip(self.parts, other.parts, strict=True))
+            and self.marks == other.marks
+            and torch.equal(self.sample, other.sample)
+        )
 
 
 def _dtypes(model: ClipLike) -> set[torch.dtype]:
     """What a tower computes in: of mixed precision, some weights are float32."""
-    weights = model.text_weights() if hasattr(model, "text_weights") else [model.embed_tokens(model.tokenize([""]))]
-    return {w.dtype for w in weights}
+    parts = model.text_parts() if hasattr(model, "text_parts") else [model.embed_tokens(model.tokenize([""]))]
+    return {part.dtype for part in parts if isinstance(part, Tensor)}
 
 
 def _scaled_gradient(x: Tensor, factor: float) -> Tensor:

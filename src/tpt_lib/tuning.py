@@ -46,6 +46,7 @@ def tune_prompt(
     prompts: ClassPrompts,
     image_features: Float[Tensor, "*b n e"],
     *,
+    context: Float[Tensor, "*bk l d"] | None = None,
     objective: Callable[[Tensor], Tensor] = marginal_entropy,
     regularizer: Callable[[Tensor], Tensor] | None = None,
     select: Callable[[Tensor], Tensor] = select_confident,
@@ -64,6 +65,8 @@ def tune_prompt(
         model: the model.
         prompts: where tuning starts; a CoCoOp context is first shifted by the feature of row 0, the plain image.
         image_features: normalised features of the views ``(N, E)``, or of the views of several images ``(B, N, E)``.
+        context: another start than the prompts' own, ``(…, *prompts.context.shape)``. The paper's code fed CoCoOp's network
+            the feature as the model gives it, not normalised: ``conditional_context(prompts, model.encode_image(x)[0])``.
         objective: from the selected views' logits ``(M, K)`` to a scalar.
         regularizer: from the text features ``(K, E)`` to a scalar that is added to the objective.
         select: from the logits of all views ``(N, K)`` to the indices ``(M,)`` of those to use.
@@ -81,10 +84,16 @@ def tune_prompt(
     _check(prompts, image_features, steps)
     with torch.inference_mode(False), torch.enable_grad():
         views = image_features.detach().float().clone().reshape(-1, *image_features.shape[-2:])
-        start = conditional_context(prompts, views[:, 0])
+        if context is None:
+            start = conditional_context(prompts, views[:, 0])
+        else:
+            start = context.detach().float().expand(len(views), *prompts.context.shape)
         tokens = [_free_tokens(prompts, context) for context in start]
         optimizers = [optimizer(own, lr=lr) for own in tokens]
-        text, pull_back = _initial(model, prompts, tokens)
+        if context is None and prompts.bias_net is None:
+            text, pull_back = _initial(model, prompts, len(views))
+        else:
+            text, pull_back = _current(model, prompts, tokens)
         selected = [_checked_selection(select, class_logits(model, v, t)) for v, t in zip(views, text, strict=True)]
 
         def loss_of(text: Tensor) -> Tensor:
@@ -100,8 +109,8 @@ def tune_prompt(
             text = text.detach().requires_grad_()
             loss = loss_of(text)
             gradients = pull_back(torch.autograd.grad(loss.sum(), text)[0])
-            for own, found, its_optimizer in zip(tokens, gradients, optimizers, strict=True):
-                for token, gradient in zip(own, found, strict=True):
+            for own, its_gradients, its_optimizer in zip(tokens, gradients, optimizers, strict=True):
+                for token, gradient in zip(own, its_gradients, strict=True):
                     token.grad = gradient
                 its_optimizer.step()
             applied &= loss.isfinite() & torch.stack(
@@ -116,7 +125,7 @@ def tune_prompt(
     with torch.inference_mode(False), torch.no_grad():
         losses.append(loss_of(text))
         text = _where(applied, text, untuned)
-        context = _where(applied, torch.stack([own[0] for own in tokens]), start)
+        found = _where(applied, torch.stack([own[0] for own in tokens]), start)
         names = None
         if prompts.name_tokens is not None:
             names = _where(applied, torch.stack([own[1] for own in tokens]), prompts.name_tokens)
@@ -126,7 +135,7 @@ def tune_prompt(
             "their prompts are left as they were",
             stacklevel=2,
         )
-    tuned = Tuned(context, names, text, untuned.detach(), torch.stack(losses, dim=1), selected, applied)
+    tuned = Tuned(found, names, text, untuned.detach(), torch.stack(losses, dim=1), selected, applied)
     return tuned if image_features.ndim == 3 else _only(tuned)
 
 
@@ -138,13 +147,11 @@ def _free_tokens(prompts: ClassPrompts, context: Tensor) -> list[Tensor]:
 PullBack = Callable[[Tensor], list[list[Tensor]]]
 
 
-def _initial(model: ClipLike, prompts: ClassPrompts, tokens: list[list[Tensor]]) -> tuple[Tensor, PullBack]:
+def _initial(model: ClipLike, prompts: ClassPrompts, images: int) -> tuple[Tensor, PullBack]:
     """Text features ``(B, K, E)`` before the first step, and what takes gradients in them to the tokens: one graph for all."""
-    if prompts.bias_net is not None:
-        return _current(model, prompts, tokens)
     initial = initial_text(model, prompts)
     text = initial.features.detach()
-    return text.expand(len(tokens), *text.shape), lambda upstream: [initial.gradients(u) for u in upstream]
+    return text.expand(images, *text.shape), lambda upstream: [initial.gradients(u) for u in upstream]
 
 
 def _current(model: ClipLike, prompts: ClassPrompts, tokens: list[list[Tensor]]) -> tuple[Tensor, PullBack]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -109,9 +108,12 @@ class ModuleClip:
         module = mirror(self.module, {embedding: given, images: images})
         return self.text_features(module, ids.to(embeddings.device))
 
-    def text_weights(self) -> list[Tensor]:
-        images = {id(p) for p in self.image_tower(self.module).parameters()}
-        return [w for w in itertools.chain(self.module.parameters(), self.module.buffers()) if id(w) not in images]
+    def text_parts(self) -> list[Any]:
+        """Modules, hooks and weights, all but the image tower's."""
+        images = {id(part) for part in self.image_tower(self.module).modules()}
+        modules = [part for part in self.module.modules() if id(part) not in images]
+        tables = [t for m in modules for t in (m._parameters, m._buffers, m._forward_hooks, m._forward_pre_hooks)]
+        return modules + [part for table in tables for part in table.values() if part is not None]
 
     def causal_tower(self) -> CausalTower | str:
         images = self.image_tower(self.module)

@@ -1,0 +1,112 @@
+"""Random resized crops: boxes are drawn, then cut, mirrored and resized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Int, UInt8
+from torch import Tensor
+
+__all__ = ["Crops", "apply_crops", "sample_crops"]
+
+ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class Crops:
+    """N boxes of an image, in pixels, and whether each is mirrored: tensors ``(N,)``."""
+
+    top: Int[Tensor, " n"]
+    left: Int[Tensor, " n"]
+    height: Int[Tensor, " n"]
+    width: Int[Tensor, " n"]
+    flip: Bool[Tensor, " n"]
+
+
+def sample_crops(
+    n: int,
+    size: tuple[int, int],
+    *,
+    generator: torch.Generator,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Crops:
+    """Draws N boxes as torchvision's ``RandomResizedCrop`` does: the first of ten attempts that fits, else the middle.
+
+    Args:
+        n: how many.
+        size: height and width of the image they are cut from.
+        generator: the source of randomness, on the CPU.
+        scale: range of the box's share in the area, uniform.
+        ratio: range of its width over its height, uniform in the logarithm.
+
+    >>> sample_crops(63, (375, 500), generator=torch.Generator().manual_seed(0)).top.shape
+    torch.Size([63])
+    """
+    if not 0 < scale[0] <= scale[1] <= 1:
+        raise ValueError(f"crops: scale must be two shares (low, high) with 0 < low <= high <= 1, but got {scale}")
+    if not 0 < ratio[0] <= ratio[1]:
+        raise ValueError(f"crops: ratio must be two numbers (low, high) with 0 < low <= high, but got {ratio}")
+    height, width = size
+    uniform = torch.rand(n, 2 * ATTEMPTS + 3, generator=generator, dtype=torch.float64)
+    area, shape = uniform[:, :ATTEMPTS], uniform[:, ATTEMPTS : 2 * ATTEMPTS]
+    area = height * width * (scale[0] + (scale[1] - scale[0]) * area)
+    low, high = torch.tensor(ratio, dtype=torch.float64).log()
+    aspect = (low + (high - low) * shape).exp()
+    w, h = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+    first = fits.int().argmax(dim=1, keepdim=True)
+    failed = ~fits.any(dim=1)
+    middle_h, middle_w = _middle(height, width, ratio)
+    h = h.gather(1, first)[:, 0].masked_fill(failed, middle_h)
+    w = w.gather(1, first)[:, 0].masked_fill(failed, middle_w)
+    y, x, coin = uniform[:, -3:].unbind(dim=1)
+    top = torch.where(failed, (height - middle_h) // 2, (y * (height - h + 1)).long())
+    left = torch.where(failed, (width - middle_w) // 2, (x * (width - w + 1)).long())
+    return Crops(top, left, h.long(), w.long(), coin < 0.5)
+
+
+def apply_crops(
+    pixels: UInt8[Tensor, "3 height width"], crops: Crops, size: tuple[int, int]
+) -> UInt8[Tensor, "n 3 h w"]:
+    """Cuts boxes from an image, mirrors some, and resizes all to one size: bilinear, antialiased.
+
+    Args:
+        pixels: the raw image ``(3, H, W)``, as ``read_image`` returns it, on any device.
+        crops: the boxes.
+        size: height and width of the result.
+
+    >>> crops = sample_crops(4, (40, 60), generator=torch.Generator().manual_seed(0))
+    >>> apply_crops(torch.zeros(3, 40, 60, dtype=torch.uint8), crops, (32, 32)).shape
+    torch.Size([4, 3, 32, 32])
+    """
+    boxes = torch.stack([crops.top, crops.left, crops.height, crops.width], dim=1)
+    if len(boxes) and (boxes[:, :2] + boxes[:, 2:] > torch.tensor(pixels.shape[1:])).any():
+        raise ValueError(f"apply_crops: a box ends outside of the image, which is {tuple(pixels.shape[1:])}")
+    views = torch.empty(len(boxes), 3, *size, dtype=torch.uint8, device=pixels.device)
+    for out, (top, left, height, width), flip in zip(views, boxes.tolist(), crops.flip.tolist(), strict=True):
+        view = _resize(pixels[:, top : top + height, left : left + width], size)
+        out.copy_(view.flip(-1) if flip else view)
+    return views
+
+
+def _resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    pixels = pixels[None].contiguous(memory_format=torch.channels_last)  # which torch's kernel for bytes is fastest on
+    if _resizes_bytes(pixels.device):
+        return F.interpolate(pixels, size, mode="bilinear", antialias=True)[0]
+    return F.interpolate(pixels.float(), size, mode="bilinear", antialias=True)[0].round().byte()
+
+
+def _resizes_bytes(device: torch.device) -> bool:
+    return device.type == "cpu"
+
+
+def _middle(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int]:
+    """The box that ``RandomResizedCrop`` falls back to: as much as fits of the nearest ratio."""
+    if width / height < ratio[0]:
+        return max(1, round(width / ratio[0])), width
+    if width / height > ratio[1]:
+        return height, max(1, round(height * ratio[1]))
+    return height, width

@@ -1,0 +1,116 @@
+"""The plain computation that the library is held against: full length, float64, the model's own forward, no cleverness.
+
+Nothing here comes from ``tpt_lib``. A learned token is put in where a ``Put`` says, by row and column of the token ids,
+as the output of the model's own token embedding.
+"""
+
+import copy
+import inspect
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+LR, BETA1, BETA2, EPS, DECAY = 5e-3, 0.9, 0.999, 1e-8, 0.01
+
+
+@dataclass
+class Put:
+    """Values ``(n, D)`` for every row, or ``(K, n, D)``, and the columns ``(K, n)`` of the ids they stand at."""
+
+    columns: torch.Tensor
+    values: torch.Tensor
+
+
+def float64(module):
+    """A copy in double precision and eval mode."""
+    module = copy.deepcopy(module).double().eval()
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm):
+            part.__class__ = nn.LayerNorm  # OpenAI's own computes in float32
+    return module.requires_grad_(False)
+
+
+def token_embedding(module):
+    if hasattr(module, "text_model"):
+        return module.text_model.get_input_embeddings()
+    return getattr(module, "text", module).token_embedding
+
+
+def text_forward(module, ids):
+    if hasattr(module, "get_text_features"):
+        masked = type(module).__name__.startswith(("ChineseCLIP", "AltCLIP"))
+        mask = {"attention_mask": (ids != module.config.text_config.pad_token_id).long()} if masked else {}
+        return module.get_text_features(input_ids=ids, **mask).pooler_output
+    takes_normalize = "normalize" in inspect.signature(module.encode_text).parameters
+    return module.encode_text(ids, normalize=False) if takes_normalize else module.encode_text(ids)
+
+
+def plain_text(module, ids, *puts):
+    """Normalised text features ``(K, E)`` of a ``float64`` copy."""
+
+    def put_in(_module, _inputs, embedded):
+        embedded = embedded.clone()
+        for put in puts:
+            for row, columns in enumerate(put.columns):
+                embedded[row, columns] = put.values[row] if put.values.ndim == 3 else put.values
+        return embedded
+
+    handle = token_embedding(module).register_forward_hook(put_in)
+    try:
+        features = text_forward(module, ids)
+    finally:
+        handle.remove()
+    return features / features.norm(dim=-1, keepdim=True)
+
+
+def plain_entropy(probs):
+    return -(probs * probs.log()).sum(dim=-1)
+
+
+def plain_selection(logits):
+    """The most confident tenth of the views, at least one."""
+    order = plain_entropy(logits.softmax(dim=-1)).sort(stable=True).indices
+    return order[: max(1, int(0.1 * len(logits)))]
+
+
+def plain_loss(logits):
+    """Entropy of the mean prediction."""
+    return plain_entropy(logits.softmax(dim=-1).mean(dim=0))
+
+
+@dataclass
+class PlainTuning:
+    features: torch.Tensor  # at the initial context
+    selected: torch.Tensor
+    gradients: list  # one a step
+    contexts: list  # after each step
+    logits: list  # of row 0, after each step
+
+
+def plain_tpt(module, ids, columns, context, image_features, scale, bias, steps):
+    """Test-time prompt tuning by the book: AdamW on the context, on the loss of the views that were confident at first."""
+    images, context = image_features.double(), context.double()
+    first, second = torch.zeros_like(context), torch.zeros_like(context)
+
+    def logits_of(features, images):
+        return scale * images @ features.T + bias
+
+    result = None
+    for step in range(1, steps + 1):
+        context = context.detach().requires_grad_()
+        features = plain_text(module, ids, Put(columns, context))
+        if result is None:
+            selected = plain_selection(logits_of(features.detach(), images))
+            result = PlainTuning(features.detach(), selected, [], [], [])
+        loss = plain_loss(logits_of(features, images[result.selected]))
+        (gradient,) = torch.autograd.grad(loss, context)
+        with torch.no_grad():
+            first = BETA1 * first + (1 - BETA1) * gradient
+            second = BETA2 * second + (1 - BETA2) * gradient**2
+            update = (first / (1 - BETA1**step)) / ((second / (1 - BETA2**step)).sqrt() + EPS)
+            context = (1 - LR * DECAY) * context - LR * update
+            result.gradients.append(gradient)
+            result.contexts.append(context)
+            result.logits.append(logits_of(plain_text(module, ids, Put(columns, context)), images[:1])[0])
+    return result
