@@ -87,7 +87,7 @@ def main() -> None:
         f"  zero-shot (one view's encoding, text features kept)  {seconds(lambda: tpt.encode_views(model, views[:1])):8.2f} s"
     )
     print(
-        f"  logits of 64 views                                   {seconds(lambda: tpt.class_logits(model, features, text)):8.4f} s"
+        f"  logits of 64 views                              {seconds(lambda: tpt.class_logits(model, features, text)):8.4f} s"
     )
     if arguments.json:
         with open(arguments.json, "w") as file:

@@ -34,7 +34,7 @@ def encode_prompts(
     model: ClipLike,
     prompts: ClassPrompts,
     context: Float[Tensor, "*bk l d"] | None = None,
-    names: Float[Tensor, "*b k m d"] | None = None,
+    names: Float[Tensor, "*bn k m d"] | None = None,
     *,
     path: Path = "auto",
     chunk: int | None = None,
