@@ -51,9 +51,9 @@ def fast_step(model: tpt.ClipLike, prompts: tpt.ClassPrompts, upstream: Tensor) 
         return tpt.encode_prompts(model, prompts, prompts.context - LR * gradient.sign())
 
 
-def seconds(call: Callable[[], object]) -> float:
+def seconds(call: Callable[..., object], *arguments: object) -> float:
     start = time.perf_counter()
-    call()
+    call(*arguments)
     return time.perf_counter() - start
 
 
@@ -110,7 +110,7 @@ def growth(pairs: int) -> dict[str, Any]:
     for classes in (50, 100, 200, 400, 700, 1000):
         _, model, prompts, upstream = setting(classes)
         fast_step(model, prompts, upstream)
-        times = [seconds(lambda m=model, p=prompts, u=upstream: fast_step(m, p, u)) for _ in range(pairs)]  # type: ignore[misc]
+        times = [seconds(fast_step, model, prompts, upstream) for _ in range(pairs)]
         tokens = int((prompts.lengths - prompts.prefix).sum())
         print(f"  {classes:4}   {tokens:6}   {spread(times)}   {1000 * statistics.median(times) / tokens:8.2f}")
         rows.append({"classes": classes, "tokens": tokens, "times": times})

@@ -42,21 +42,19 @@ def main() -> None:
     views = tpt.augment_views(image, model.image_spec)
     print(f"torch {torch.__version__}, open_clip {open_clip.__version__}, {torch.get_num_threads()} threads")
 
-    alone = {
-        chunk: min(seconds(lambda c=chunk: views_alone(module, views, c)) for _ in range(2)) for chunk in (8, 16, 64)
-    }  # type: ignore[misc]
+    alone = {chunk: min(seconds(views_alone, module, views, chunk) for _ in range(2)) for chunk in (8, 16, 64)}
     best = min(alone, key=lambda chunk: alone[chunk])
     print(
         "encoding the 64 views alone, best of 2: " + ", ".join(f"{s:.2f} s in chunks of {c}" for c, s in alone.items())
     )
 
     prompts = {k: tpt.class_prompts(model, open_clip.IMAGENET_CLASSNAMES[:k]) for k in arguments.classes}
-    first = {k: seconds(lambda p=p: tpt.tpt_classify(model, image, p)) for k, p in prompts.items()}  # type: ignore[misc]
+    first = {k: seconds(tpt.tpt_classify, model, image, p) for k, p in prompts.items()}
     times: dict[str, list[float]] = {"views alone": [], **{f"tpt_lib, K={k}": [] for k in prompts}}
     for _ in range(arguments.pairs):
-        times["views alone"].append(seconds(lambda: views_alone(module, views, best)))
+        times["views alone"].append(seconds(views_alone, module, views, best))
         for k, p in prompts.items():
-            times[f"tpt_lib, K={k}"].append(seconds(lambda p=p: tpt.tpt_classify(model, image, p)))  # type: ignore[misc]
+            times[f"tpt_lib, K={k}"].append(seconds(tpt.tpt_classify, model, image, p))
     print(
         f"\nOne image, everything included, {arguments.pairs} rounds: median (from to), and over the views alone in each round"
     )

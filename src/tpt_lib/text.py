@@ -7,8 +7,8 @@ towers, is in ``packed.py``.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -61,7 +61,7 @@ def encode_prompts(
     """
     context, names, batch = _checked(model, prompts, context, names)
     tower = _tower(model, prompts, path)
-    half = torch.float16 in _dtypes(model)
+    half = torch.float16 in {*_dtypes(model), _autocast(context)}
     if half:
         context = _scaled_gradient(context, 1 / HALF_SCALE)
         names = None if names is None else _scaled_gradient(names, 1 / HALF_SCALE)
@@ -97,15 +97,14 @@ def text_path(model: ClipLike, prompts: ClassPrompts) -> str:
 class InitialText:
     """Text features at the initial context, with the graph that leads to them; made once and used for every image."""
 
-    context: Float[Tensor, "*k l d"]
-    names: Float[Tensor, "k m d"] | None
     features: Float[Tensor, "k e"]
+    leaves: list[Tensor] = field(repr=False)
+    graph: Tensor = field(repr=False)  # the features again; a backward() of the caller's must not reach it
 
     def gradients(self, upstream: Float[Tensor, "k e"]) -> list[Tensor]:
         """Gradients in the context, and in free names if there are any, from the gradient in the features."""
-        leaves = [self.context] if self.names is None else [self.context, self.names]
         with torch.inference_mode(False):
-            return list(torch.autograd.grad(self.features, leaves, upstream, retain_graph=True))
+            return list(torch.autograd.grad(self.graph, self.leaves, upstream, retain_graph=True))
 
 
 def initial_text(
@@ -126,16 +125,17 @@ def initial_text(
     >>> initial is initial_text(model, prompts), initial.gradients(torch.ones(2, 256))[0].shape
     (True, torch.Size([4, 256]))
     """
-    device = prompts.context.device.type
-    key = (path, chunk, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
+    _checked(model, prompts, None, None)
+    key = (path, chunk, _autocast(prompts.context))
     with _building, torch.inference_mode(False), torch.enable_grad():
         state = _State.of(model)
         kept_state, kept = prompts.cache.get(key, (None, None))
         if state is not None and state.same(kept_state):
             return kept
-        context = prompts.context.clone().requires_grad_()
-        names = None if prompts.name_tokens is None else prompts.name_tokens.clone().requires_grad_()
-        initial = InitialText(context, names, encode_prompts(model, prompts, context, names, path=path, chunk=chunk))
+        free = [prompts.context] if prompts.name_tokens is None else [prompts.context, prompts.name_tokens]
+        leaves = [token.clone().requires_grad_() for token in free]
+        graph = encode_prompts(model, prompts, *leaves, path=path, chunk=chunk)
+        initial = InitialText(graph.detach(), leaves, graph)
         prompts.cache[key] = (state, initial)
         return initial
 
@@ -154,6 +154,8 @@ def _general(model: ClipLike, prompts: ClassPrompts, context: Tensor, names: Ten
 
 
 def _tower(model: ClipLike, prompts: ClassPrompts, path: Path) -> CausalTower | str:
+    if path not in get_args(Path):
+        raise ValueError(f"encode_prompts: path must be one of {', '.join(get_args(Path))}, but got {path!r}")
     if path == "general":
         return "asked for"
     make = getattr(model, "causal_tower", None)
@@ -184,7 +186,7 @@ def _chunk(prompts: ClassPrompts, batch: int, chunk: int | None, general: bool) 
     if chunk is not None and chunk < 1:
         raise ValueError(f"encode_prompts: chunk must be at least 1, but got {chunk}")
     if chunk is None and general:
-        return max(1, ROWS_A_GRAPH // batch)
+        return max(1, ROWS_A_GRAPH // max(1, batch))
     longest = int(prompts.lengths.max()) - prompts.prefix
     tokens = int((prompts.lengths - prompts.prefix).sum()) * batch
     return chunk or (len(prompts.names) if tokens <= TOKENS_A_GRAPH else max(1, TOKENS_A_GRAPH // (longest * batch)))
@@ -196,7 +198,7 @@ class _State:
 
     parts: list[Any]
     marks: list[Any]
-    sample: Tensor  # one element of each weight: a write through ``.data`` leaves no version
+    sums: Tensor  # of each weight: a write through ``.data`` leaves no version
 
     @classmethod
     def of(cls, model: ClipLike) -> _State | None:
@@ -205,16 +207,20 @@ class _State:
         parts = model.text_parts()
         weights = [w.detach() for w in parts if isinstance(w, Tensor) and w.numel()]
         marks = [(w.data_ptr(), -1 if w.is_inference() else w._version, w.dtype, w.shape) for w in weights]
-        return cls(parts, marks, torch.stack([w.flatten()[w.numel() // 2].float() for w in weights]))
+        return cls(parts, marks, torch.stack([w.sum(dtype=torch.float32) for w in weights]))
 
     def same(self, other: _State | None) -> bool:
         return (
             other is not None
             and len(self.parts) == len(other.parts)
-            and all(mine is its for mine, its in zip(self.parts, other.parts, strict=True))
+            and all(a is b or (isinstance(a, tuple) and a == b) for a, b in zip(self.parts, other.parts, strict=True))
             and self.marks == other.marks
-            and torch.equal(self.sample, other.sample)
+            and torch.equal(self.sums, other.sums)
         )
+
+
+def _autocast(x: Tensor) -> torch.dtype | None:
+    return torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else None
 
 
 def _dtypes(model: ClipLike) -> set[torch.dtype]:

@@ -56,6 +56,9 @@ class _Given(nn.Module):
         return self.embeddings
 
 
+_PLAIN = (bool, int, float, str)
+
+
 @dataclass(frozen=True, eq=False)
 class ModuleClip:
     """A torch module as a ``ClipLike``: what the libraries do differently is in the functions it is given."""
@@ -109,11 +112,15 @@ class ModuleClip:
         return self.text_features(module, ids.to(embeddings.device))
 
     def text_parts(self) -> list[Any]:
-        """Modules, hooks and weights, all but the image tower's."""
+        """Modules, their settings and hooks, and weights, all but the image tower's."""
         images = {id(part) for part in self.image_tower(self.module).modules()}
         modules = [part for part in self.module.modules() if id(part) not in images]
         tables = [t for m in modules for t in (m._parameters, m._buffers, m._forward_hooks, m._forward_pre_hooks)]
-        return modules + [part for table in tables for part in table.values() if part is not None]
+        settings = [
+            tuple((k, v) for k, v in vars(m).items() if isinstance(v, _PLAIN) and k != "training") for m in modules
+        ]
+        patched = [vars(m)["forward"] for m in modules if "forward" in vars(m)]
+        return [*modules, *settings, *patched, *(part for t in tables for part in t.values() if part is not None)]
 
     def causal_tower(self) -> CausalTower | str:
         images = self.image_tower(self.module)

@@ -139,4 +139,6 @@ def _unhooked(module: nn.Module, parts: list[nn.Module]) -> str | None:
     for sub in [module, *(sub for part in parts for sub in part.modules())]:
         if sub._forward_hooks or sub._forward_pre_hooks or sub._backward_hooks or sub._backward_pre_hooks:
             return f"{type(sub).__name__} has hooks, which only the model's own forward runs"
+        if "forward" in vars(sub):
+            return f"{type(sub).__name__} has a forward of its own"
     return None
