@@ -126,13 +126,13 @@ class CausalTower(Protocol):
         """Features ``(…, E)`` from the last block's output ``(…, D)`` at the pooled position."""
 
 
-def encode_views(model: ClipLike, views: Float[Tensor, "n 3 h w"], *, chunk: int = 64) -> Float[Tensor, "n e"]:
+def encode_views(model: ClipLike, views: Float[Tensor, "n 3 h w"], *, chunk: int | None = None) -> Float[Tensor, "n e"]:
     """L2-normalised float32 image features of a batch of preprocessed views, without gradient.
 
     Args:
         model: the model.
         views: preprocessed images ``(N, 3, H, W)`` at the size of ``model.image_spec``, on the model's device.
-        chunk: how many views are encoded at once.
+        chunk: how many views are encoded at once; by default 8 on a CPU, whose caches that suits, and 64 elsewhere.
 
     Returns:
         Features ``(N, E)`` of unit length.
@@ -141,6 +141,7 @@ def encode_views(model: ClipLike, views: Float[Tensor, "n 3 h w"], *, chunk: int
     torch.Size([5, 256])
     """
     _check_views(model, views)
+    chunk = (8 if views.device.type == "cpu" else 64) if chunk is None else chunk
     if chunk < 1:
         raise ValueError(f"encode_views: chunk must be at least 1, but got {chunk}")
     with torch.inference_mode(False), torch.no_grad():
