@@ -3,6 +3,7 @@
 import copy
 import functools
 import math
+import types
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -654,6 +655,15 @@ def test_a_forward_unlike_its_structure_takes_the_general_path():
     assert_same(features_and_gradient(model, prompts), want)
 
 
+def test_an_encode_text_put_on_the_instance_sees_the_context():
+    module = open_clip_model()
+    module.encode_text = types.MethodType(Odd.encode_text, module)
+    model = tpt_lib.wrap(module)
+    prompts = class_prompts(model, NAMES)
+    assert text_path(model, prompts).startswith("general")
+    assert_same(features_and_gradient(model, prompts), plain_photo(float64(module), model, prompts))
+
+
 # What is kept
 
 
@@ -690,6 +700,11 @@ def patch_forward(module):
     block.forward = functools.partial(lambda forward, *args, **kwargs: 2 * forward(*args, **kwargs), block.forward)
 
 
+def patch_tower(module):
+    tower = module.transformer
+    tower.forward = functools.partial(lambda forward, x, **kwargs: forward(x, **kwargs) + x.roll(1, -1), tower.forward)
+
+
 def write_one_row(module):
     module.token_embedding.weight.data[49407] *= 3  # the end of text
 
@@ -713,6 +728,7 @@ CHANGES = {
     "another eps": raise_eps,
     "a hook": with_a_hook,
     "a patched forward": patch_forward,
+    "a patched tower": patch_tower,
 }
 
 

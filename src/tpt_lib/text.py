@@ -170,16 +170,20 @@ def _tower(model: ClipLike, prompts: ClassPrompts, path: Path) -> CausalTower | 
 
 
 def _proven(tower: CausalTower, model: ClipLike, prompts: ClassPrompts) -> CausalTower | str:
-    """The tower, if it gives the model's own features for the shortest and the longest prompt; asked once a prompts."""
-    if "proven" not in prompts.cache:
+    """The tower, if it gives the model's own features for the shortest and the longest prompt; once a structure."""
+    parts = model.text_parts() if hasattr(model, "text_parts") else []
+    structure = [part for part in parts if not isinstance(part, Tensor)]
+    known, proven = prompts.cache.get("proven", (None, False))
+    if known is None or not _alike(known, structure):
         ends = torch.stack([prompts.lengths.argmin(), prompts.lengths.argmax()])
         context, names, _ = _checked(model, prompts, prompts.context, None)
         with torch.no_grad(), torch.autocast(context.device.type, enabled=False):
             fast = F.normalize(packed_features(tower, prompts, context, names, ends).float(), dim=-1)
             own = F.normalize(_general(model, prompts, context, names, ends).float(), dim=-1)
         half = {torch.float16, torch.bfloat16} & _dtypes(model)
-        prompts.cache["proven"] = bool((fast - own).abs().max() <= (0.05 if half else 1e-3))
-    return tower if prompts.cache["proven"] else "the tower laid open gives other features than the model's own forward"
+        proven = bool((fast - own).abs().max() <= (0.05 if half else 1e-3))
+        prompts.cache["proven"] = (structure, proven)
+    return tower if proven else "the tower laid open gives other features than the model's own forward"
 
 
 def _chunk(prompts: ClassPrompts, batch: int, chunk: int | None, general: bool) -> int:
@@ -212,11 +216,16 @@ class _State:
     def same(self, other: _State | None) -> bool:
         return (
             other is not None
-            and len(self.parts) == len(other.parts)
-            and all(a is b or (isinstance(a, tuple) and a == b) for a, b in zip(self.parts, other.parts, strict=True))
+            and _alike(self.parts, other.parts)
             and self.marks == other.marks
             and torch.equal(self.sums, other.sums)
         )
+
+
+def _alike(parts: list[Any], others: list[Any]) -> bool:
+    """Whether these are the same objects; of settings, which are tuples, whether they are equal."""
+    same = (a is b or (isinstance(a, tuple) and a == b) for a, b in zip(parts, others, strict=False))
+    return len(parts) == len(others) and all(same)
 
 
 def _autocast(x: Tensor) -> torch.dtype | None:
