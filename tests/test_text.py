@@ -655,9 +655,10 @@ def test_a_forward_unlike_its_structure_takes_the_general_path():
     assert_same(features_and_gradient(model, prompts), want)
 
 
-def test_an_encode_text_put_on_the_instance_sees_the_context():
+@pytest.mark.parametrize("bind", [types.MethodType, functools.partial])
+def test_an_encode_text_put_on_the_instance_sees_the_context(bind):
     module = open_clip_model()
-    module.encode_text = types.MethodType(Odd.encode_text, module)
+    module.encode_text = bind(Odd.encode_text, module)
     model = tpt_lib.wrap(module)
     prompts = class_prompts(model, NAMES)
     assert text_path(model, prompts).startswith("general")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import MethodType
 from typing import Any
 
 import torch
@@ -30,7 +32,7 @@ def _mirror(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
         memo[id(module)] = copy = _mirror(inner, memo)
         return copy
     memo[id(module)] = copy = module.__class__.__new__(module.__class__)
-    state = {name: value.copy() if isinstance(value, dict) else value for name, value in vars(module).items()}
+    state = {name: _own(value, module, copy) for name, value in vars(module).items()}
     state["training"] = False
     state["_compiled_call_impl"] = None
     for tensors in ("_parameters", "_buffers"):
@@ -38,6 +40,17 @@ def _mirror(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
     state["_modules"] = {n: m if m is None else _mirror(m, memo) for n, m in module._modules.items()}
     vars(copy).update(state)
     return copy
+
+
+def _own(value: Any, module: nn.Module, copy: nn.Module) -> Any:
+    """An attribute of ``module`` for its copy: tables are copied, methods put on the instance are bound to the copy."""
+    if isinstance(value, dict):
+        return value.copy()
+    if isinstance(value, MethodType) and value.__self__ is module:
+        return MethodType(value.__func__, copy)
+    if isinstance(value, partial) and module in value.args:
+        return partial(value.func, *(copy if arg is module else arg for arg in value.args), **value.keywords)
+    return value
 
 
 def _shared(weight: Tensor) -> Tensor:
