@@ -30,6 +30,7 @@ import tpt_lib as tpt
 from tpt_lib.augmix import apply_augmix, sample_augmix
 from tpt_lib.crops import apply_crops, sample_crops
 from tpt_lib.images import image_generator, read_image
+from tpt_lib.views import _new_memory as new_memory
 from tpt_lib.views import augment_views
 
 SPEC = tpt.ImageSpec((224, 224))
@@ -137,7 +138,7 @@ def profile(pairs: int) -> dict[str, list[float]]:
         "draw AugMix": lambda: sample_augmix(63, SPEC.size, generator=torch.Generator().manual_seed(0)),
         "63 crops": lambda: apply_crops(pixels, crops, SPEC.size),
         "AugMix": lambda: apply_augmix(cut, params),
-        "new memory": lambda: torch.empty(64, 3, 224, 224).zero_(),
+        "new memory": lambda: new_memory((64, 3, 224, 224), torch.device("cpu")).zero_(),
     }
     times = {name: [seconds(call) for _ in range(pairs)] for name, call in parts.items()}
     print("\nparts")
