@@ -1,4 +1,5 @@
-"""What doctests can count on: ``torch``, ``tpt_lib`` and a ``model``, a small open_clip architecture with random weights."""
+"""What doctests can count on: ``torch``, ``tpt_lib``, an empty ``folder``, and a ``model``, a small open_clip architecture with
+random weights."""
 
 import functools
 
@@ -23,4 +24,5 @@ def _names_of_doctests(request, doctest_namespace):
 
         import tpt_lib
 
-        doctest_namespace.update(torch=torch, tpt_lib=tpt_lib, model=_model())
+        folder = request.getfixturevalue("tmp_path")
+        doctest_namespace.update(torch=torch, tpt_lib=tpt_lib, model=_model(), folder=folder)

@@ -114,3 +114,27 @@ def plain_tpt(module, ids, columns, context, image_features, scale, bias, steps)
             result.contexts.append(context)
             result.logits.append(logits_of(plain_text(module, ids, Put(columns, context)), images[:1])[0])
     return result
+
+
+def plain_bongard(module, ids, columns, tokens, supports, labels, scale, bias, steps):
+    """Tokens (context, class tokens) tuned with AdamW on the cross-entropy of the supports; all that each step saw."""
+    supports = supports.double()
+    tokens = [token.double() for token in tokens]
+    first, second = ([torch.zeros_like(token) for token in tokens] for _ in range(2))
+    gradients, losses = [], []
+    for step in range(1, steps + 1):
+        tokens = [token.detach().requires_grad_() for token in tokens]
+        features = plain_text(module, ids, *(Put(c, t) for c, t in zip(columns, tokens, strict=True)))
+        probs = (scale * supports @ features.T + bias).softmax(dim=-1)
+        loss = -probs[range(len(labels)), labels].log().mean()
+        gradients.append(torch.autograd.grad(loss, tokens))
+        losses.append(loss.detach())
+        with torch.no_grad():
+            for i, gradient in enumerate(gradients[-1]):
+                first[i] = BETA1 * first[i] + (1 - BETA1) * gradient
+                second[i] = BETA2 * second[i] + (1 - BETA2) * gradient**2
+                update = (first[i] / (1 - BETA1**step)) / ((second[i] / (1 - BETA2**step)).sqrt() + EPS)
+                tokens[i] = (1 - LR * DECAY) * tokens[i] - LR * update
+    with torch.no_grad():
+        features = plain_text(module, ids, *(Put(c, t) for c, t in zip(columns, tokens, strict=True)))
+    return tokens, features, gradients, losses

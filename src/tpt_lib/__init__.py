@@ -2,28 +2,33 @@
 
 from tpt_lib.adapters import load_open_clip, load_transformers, wrap
 from tpt_lib.augmix import AugMix, apply_augmix, sample_augmix
+from tpt_lib.bongard import BongardPrediction, bongard_prototype, bongard_tpt, bongard_tpt_many
 from tpt_lib.classify import tpt_classify, tpt_predict
-from tpt_lib.contexts import BiasNet, LearnedPrompt, gaussian_context, load_prompt
+from tpt_lib.contexts import BiasNet, LearnedPrompt, gaussian_context, load_prompt, save_prompt
 from tpt_lib.crops import Crops, apply_crops, sample_crops
+from tpt_lib.fitting import Fitted, few_shot, fit_conditional_prompt, fit_prompt
 from tpt_lib.images import ImageError, image_generator, read_image
 from tpt_lib.model import CausalBlock, CausalTower, ClipLike, ImageSpec, class_logits, encode_views
 from tpt_lib.objectives import entropy, marginal_entropy, select_confident
+from tpt_lib.plots import plot_bongard
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts import ClassPrompts, class_prompts, conditional_context
 from tpt_lib.text import InitialText, encode_prompts, initial_text, text_path
 from tpt_lib.tuning import Tuned, tune_prompt
-from tpt_lib.views import ViewsDataset, augment_views, preprocess
+from tpt_lib.views import ViewsDataset, augment_views, encode_images, preprocess
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AugMix",
     "BiasNet",
+    "BongardPrediction",
     "CausalBlock",
     "CausalTower",
     "ClassPrompts",
     "ClipLike",
     "Crops",
+    "Fitted",
     "ImageError",
     "ImageSpec",
     "InitialText",
@@ -34,12 +39,19 @@ __all__ = [
     "apply_augmix",
     "apply_crops",
     "augment_views",
+    "bongard_prototype",
+    "bongard_tpt",
+    "bongard_tpt_many",
     "class_logits",
     "class_prompts",
     "conditional_context",
+    "encode_images",
     "encode_prompts",
     "encode_views",
     "entropy",
+    "few_shot",
+    "fit_conditional_prompt",
+    "fit_prompt",
     "gaussian_context",
     "image_generator",
     "initial_text",
@@ -47,10 +59,12 @@ __all__ = [
     "load_prompt",
     "load_transformers",
     "marginal_entropy",
+    "plot_bongard",
     "preprocess",
     "read_image",
     "sample_augmix",
     "sample_crops",
+    "save_prompt",
     "select_confident",
     "text_path",
     "tpt_classify",

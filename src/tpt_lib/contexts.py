@@ -12,7 +12,9 @@ from torch import Tensor
 
 from tpt_lib.model import ClipLike
 
-__all__ = ["BiasNet", "LearnedPrompt", "gaussian_context", "load_prompt"]
+__all__ = ["BiasNet", "LearnedPrompt", "gaussian_context", "load_prompt", "save_prompt"]
+
+NET_KEYS = [f"meta_net.{layer}.{part}" for layer in ("linear1", "linear2") for part in ("weight", "bias")]
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,12 @@ class BiasNet:
     def __call__(self, feature: Float[Tensor, "*b e"]) -> Float[Tensor, "*b d"]:
         return (feature @ self.weight1.mT + self.bias1).relu() @ self.weight2.mT + self.bias2
 
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.weight1, self.bias1, self.weight2, self.bias2
+
     def to(self, device: torch.device) -> BiasNet:
-        return BiasNet(*(t.to(device) for t in (self.weight1, self.bias1, self.weight2, self.bias2)))
+        return BiasNet(*(part.to(device) for part in self.parts))
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def load_prompt(path: str | Path) -> LearnedPrompt:
         path: a file with a dict that has ``state_dict``, or with the state dict itself; it holds ``ctx``, and CoCoOp's
             ``meta_net``. Optimizer and scheduler objects beside it, which training saves too, are not revived.
     """
-    loaded = _inert_load(Path(path))
+    loaded = load_checkpoint(Path(path))
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
     state = {str(key).removeprefix("prompt_learner."): value for key, value in state.items()}
     if not isinstance(state.get("ctx"), Tensor):
@@ -76,9 +82,7 @@ def load_prompt(path: str | Path) -> LearnedPrompt:
             f"load_prompt: {str(path)!r} holds no tensor 'ctx', so it is not a CoOp or CoCoOp prompt; its keys are "
             f"{', '.join(list(state)[:8]) or 'none'}"
         )
-    parts = [
-        state.get(f"meta_net.{name}") for name in ("linear1.weight", "linear1.bias", "linear2.weight", "linear2.bias")
-    ]
+    parts = [state.get(key) for key in NET_KEYS]
     if any(part is not None for part in parts) and not all(isinstance(part, Tensor) for part in parts):
         raise ValueError(
             f"load_prompt: {str(path)!r} has part of a CoCoOp network; it needs weight and bias of meta_net.linear1 and "
@@ -86,6 +90,28 @@ def load_prompt(path: str | Path) -> LearnedPrompt:
         )
     net = None if parts[0] is None else BiasNet(*(part.float() for part in parts if part is not None))
     return LearnedPrompt(state["ctx"].float(), net)
+
+
+def save_prompt(path: str | Path, prompt: Any, *, epoch: int = 0, val_result: float = 0.0, **more: Any) -> None:
+    """Save a context, with CoCoOp's network if there is one, as CoOp and CoCoOp do; they load it, and ``load_prompt`` does.
+
+    Args:
+        path: the file, which is replaced at once, so that no half of it is ever there.
+        prompt: ``ClassPrompts``, or a ``LearnedPrompt``.
+        epoch: the epoch it is of; their loader prints it.
+        val_result: the accuracy there in percent; their loader prints it too.
+        **more: further entries of the file.
+
+    >>> save_prompt(f"{folder}/model.pth.tar", tpt_lib.LearnedPrompt(torch.zeros(4, 256)))
+    >>> tpt_lib.load_prompt(f"{folder}/model.pth.tar").context.shape
+    torch.Size([4, 256])
+    """
+    state = {"ctx": prompt.context.detach().float().cpu()}
+    if prompt.bias_net is not None:
+        state |= {key: part.detach().float().cpu() for key, part in zip(NET_KEYS, prompt.bias_net.parts, strict=True)}
+    beside = Path(f"{path}.part")
+    torch.save({"state_dict": state, "epoch": epoch, "val_result": val_result, **more}, beside)
+    beside.replace(path)
 
 
 class _Inert:
@@ -102,7 +128,8 @@ def _inert_dict(*_: Any) -> dict[Any, Any]:
     return {}
 
 
-def _inert_load(path: Path) -> Any:
+def load_checkpoint(path: Path) -> Any:
+    """What a file holds, read without running anything in it."""
     from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
     if not path.is_file():

@@ -26,6 +26,12 @@ class ImageError(ValueError):
     """An image that cannot be used: a corrupt or truncated file, no pixels, NaN pixels, a wrong number of channels."""
 
 
+def listed(images: Any) -> Any:
+    """Images one after the other: a list, a tuple or a tensor ``(N, 3, H, W)`` as it is, a single image as a list of one."""
+    several = isinstance(images, list | tuple) or (isinstance(images, Tensor) and images.ndim == 4)
+    return images if several else [images]
+
+
 def read_image(image: ImageLike) -> UInt8[Tensor, "3 h w"]:
     """An image of any kind as RGB pixels of 8 bits, on the CPU. Everything the library does starts from these.
 

@@ -39,11 +39,7 @@ class Prediction:
     context: Tensor | None = field(default=None)
 
     def __post_init__(self) -> None:
-        if not self.logits.isfinite().all():
-            raise ValueError(
-                f"Prediction: {int((~self.logits.isfinite()).sum())} of {len(self.logits)} logits are not finite; look for "
-                "NaN or infinite weights in the model"
-            )
+        check_finite("Prediction", self.logits)
 
     @property
     def probs(self) -> Float[Tensor, " k"]:
@@ -109,3 +105,11 @@ class Prediction:
             rows.append(f'<tr>{label}<td style="text-align:left">{drawn}</td></tr>')
         legend = "grey: before tuning, blue: after" if self.zero_shot is not None else "zero-shot"
         return f'<table>{"".join(rows)}<caption style="caption-side:bottom">{legend}</caption></table>'
+
+
+def check_finite(what: str, logits: Tensor) -> None:
+    if not logits.isfinite().all():
+        raise ValueError(
+            f"{what}: {int((~logits.isfinite()).sum())} of {logits.numel()} logits are not finite; look for NaN or infinite "
+            "weights in the model"
+        )

@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from tpt_lib.augmix import mix_into, sample_augmix
 from tpt_lib.crops import apply_crops, sample_crops
-from tpt_lib.images import ImageLike, as_seed, image_generator, in_unit_range, read_image
-from tpt_lib.model import ImageSpec
+from tpt_lib.images import ImageLike, as_seed, image_generator, in_unit_range, listed, read_image
+from tpt_lib.model import ClipLike, ImageSpec, encode_views
 
-__all__ = ["ViewsDataset", "augment_views", "preprocess"]
+__all__ = ["ViewsDataset", "augment_views", "encode_images", "preprocess"]
 
 Recipe = Literal["crop", "augmix"] | Callable[[Tensor, tuple[int, int], int, torch.Generator], Tensor]
 LONGEST = 16  # sides of the centre crop; what is longer is cut before it is resized
@@ -101,6 +102,36 @@ def preprocess(image: ImageLike, spec: ImageSpec) -> Float[Tensor, "3 h w"]:
     torch.Size([3, 32, 32])
     """
     return _plain(read_image(image), spec).to(image.device if isinstance(image, Tensor) else "cpu")
+
+
+def encode_images(model: ClipLike, images: Any, *, chunk: int = 64) -> Float[Tensor, "n e"]:
+    """L2-normalised float32 features of images as they are, without random views.
+
+    Args:
+        model: the model.
+        images: one image or a list of them, anything ``read_image`` takes; a tensor ``(N, 3, H, W)``; or features ``(N, E)``,
+            which are normalised and otherwise passed through.
+        chunk: how many images are in memory at once.
+
+    Returns:
+        Features ``(N, E)``, on the model's device.
+
+    >>> encode_images(model, [torch.rand(3, 40, 60), torch.zeros(3, 50, 30)]).shape
+    torch.Size([2, 256])
+    """
+    device = model.embed_tokens(model.tokenize([""])).device
+    if isinstance(images, Tensor) and images.ndim == 2:
+        if not images.is_floating_point() or not images.isfinite().all():
+            raise ValueError(
+                f"encode_images: features (N, E) must be finite floats, but got {images.dtype}, or NaN in it"
+            )
+        return F.normalize(images.detach().to(device).float(), dim=-1)
+    images = listed(images)
+    if len(images) == 0:
+        raise ValueError("encode_images: there are no images; at least one is needed")
+    parts = (images[first : first + chunk] for first in range(0, len(images), chunk))
+    plain = (torch.stack([preprocess(image, model.image_spec) for image in part]).to(device) for part in parts)
+    return torch.cat([encode_views(model, part) for part in plain])
 
 
 class ViewsDataset(Dataset[Any]):
