@@ -34,6 +34,12 @@ CLIP_SPECIALS = (1, 49407)
 SCALE = 100.0
 
 
+@pytest.fixture(autouse=True)
+def many_tokens(monkeypatch):
+    """Few tokens are attended to at once; all but the tests that say so are of the way that many take."""
+    monkeypatch.setattr(tpt_lib.packed, "FEW", 0)
+
+
 def prompt_text(before, name, touch, after, stop=""):
     return " ".join(word for word in (before, f"{name}{touch}", f"{after}{stop}") if word)
 
@@ -170,6 +176,14 @@ def test_features_logits_and_gradients_are_the_plain_ones(name, where, path):
     assert torch.equal(selected, case.plain.selected)
     (gradient,) = torch.autograd.grad(plain_loss(logits_of(case.model, features, case.views[selected])), context)
     assert relative(gradient, case.plain.gradients[0]) <= 1e-4
+
+
+@pytest.mark.parametrize("where", WORDINGS)
+@pytest.mark.parametrize("name", FAST)
+def test_few_tokens_give_the_same(name, where, monkeypatch):
+    monkeypatch.setattr(tpt_lib.packed, "FEW", 1000)
+    test_features_logits_and_gradients_are_the_plain_ones(name, where, "fast")
+    test_a_batch_of_contexts_gives_what_one_at_a_time_gives("fast", where)
 
 
 @pytest.mark.parametrize("where", WORDINGS)

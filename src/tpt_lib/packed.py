@@ -10,12 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
 from tpt_lib.model import CausalTower
 from tpt_lib.prompts import ClassPrompts
 from tpt_lib.tokens import CONTEXT, NAME
+
+FEW = 64  # tokens, up to which one masked product is faster than what takes their structure apart
 
 
 def put_tokens(
@@ -43,6 +46,7 @@ class Packing:
     classes: Tensor
     positions: Tensor
     ends: Tensor  # where each class's text ends in the packing
+    seen: Tensor | None  # of few tokens, which (columns) each (row) attends to
 
     @classmethod
     def of(cls, prompts: ClassPrompts, part: Tensor) -> Packing:
@@ -51,12 +55,15 @@ class Packing:
         inside = torch.arange(prompts.ids.shape[1]) < prompts.lengths[part, None]
         inside[:, : prompts.prefix] = False
         rows, columns = inside.nonzero(as_tuple=True)
+        owners = torch.cat([torch.full((prompts.prefix,), -1), rows])
+        related = (owners == -1) | (owners == owners[:, None])
         return cls(
             prefix=prompts.prefix,
             groups=list(zip(counts.tolist(), lengths.tolist(), strict=True)),
             classes=torch.cat([part[:1].expand(prompts.prefix), part[rows]]),
             positions=torch.cat([torch.arange(prompts.prefix), columns]),
             ends=prompts.prefix + own.cumsum(0) - 1,
+            seen=related.tril() if len(owners) <= FEW else None,
         )
 
 
@@ -67,19 +74,29 @@ def packed_features(
     packing = Packing.of(prompts, part)
     device = context.device
     positions, ends = packing.positions.to(device), packing.ends.to(device)
+    seen = None if packing.seen is None else packing.seen.to(device)
     x = tower.embed(prompts.ids[packing.classes, packing.positions].to(device))
     x = put_tokens(x, prompts, packing.classes, packing.positions, context, names)
     x = x + tower.positions[positions].to(x.dtype)
     for block in tower.blocks[:-1]:
         q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=block.heads) for t in block.qkv(x))
-        shared, own = torch.split(q, [packing.prefix, len(positions) - packing.prefix], dim=2)
-        shared_k, shared_v = k[:, :, : packing.prefix], v[:, :, : packing.prefix]
-        both = [_shared_attention(shared, shared_k, shared_v), _own_attention(own, k, v, packing)]
-        x = block.merge(x, rearrange(torch.cat(both, dim=2), "b h n d -> b n (h d)"))
+        attended = _attention(q, k, v, packing) if seen is None else F.scaled_dot_product_attention(q, k, v, seen)
+        x = block.merge(x, rearrange(attended, "b h n d -> b n (h d)"))
     last = tower.blocks[-1]
     q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=last.heads) for t in last.qkv(x))
-    attended = _own_attention(q[:, :, ends], k, v, packing, last=True)
+    q = q[:, :, ends]
+    if seen is None:
+        attended = _own_attention(q, k, v, packing, last=True)
+    else:
+        attended = F.scaled_dot_product_attention(q, k, v, seen[ends])
     return tower.finish(last.merge(x[:, ends], rearrange(attended, "b h n d -> b n (h d)")))
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, packing: Packing) -> Tensor:
+    """Of all tokens: those of the prefix among themselves, each class's over the prefix and its own."""
+    shared, own = torch.split(q, [packing.prefix, q.shape[2] - packing.prefix], dim=2)
+    shared_k, shared_v = k[:, :, : packing.prefix], v[:, :, : packing.prefix]
+    return torch.cat([_shared_attention(shared, shared_k, shared_v), _own_attention(own, k, v, packing)], dim=2)
 
 
 def _shared_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ towers, is in ``packed.py``.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -59,28 +60,39 @@ def encode_prompts(
     >>> encode_prompts(model, prompts, context=torch.zeros(5, 4, 256)).shape
     torch.Size([5, 3, 256])
     """
-    context, names, batch = _checked(model, prompts, context, names)
-    tower = _tower(model, prompts, path)
-    half = torch.float16 in {*_dtypes(model), _autocast(context)}
-    if half:
-        context = _scaled_gradient(context, 1 / HALF_SCALE)
-        names = None if names is None else _scaled_gradient(names, 1 / HALF_SCALE)
+    return text_encoder(model, prompts, path=path, chunk=chunk)(context, names)
+
+
+def text_encoder(
+    model: ClipLike, prompts: ClassPrompts, *, path: Path = "auto", chunk: int | None = None
+) -> Callable[[Tensor | None, Tensor | None], Tensor]:
+    """``encode_prompts`` for many calls: a function of context and names, for as long as the model stays as it is."""
+    tower, dtypes = _tower(model, prompts, path), _dtypes(model)
     order = prompts.lengths.argsort(stable=True)
-    parts = torch.split(order, _chunk(prompts, len(context), chunk, isinstance(tower, str)))
+    back = order.argsort().to(prompts.context.device)
 
     def encode(context: Tensor, names: Tensor | None, part: Tensor) -> Tensor:
         if isinstance(tower, str):
             return _general(model, prompts, context, names, part)
         return packed_features(tower, prompts, context, names, part)
 
-    if len(parts) == 1:
-        found = encode(context, names, order)
-    else:
-        again: Any = {"use_reentrant": False, "preserve_rng_state": False}
-        found = torch.cat([checkpoint(encode, context, names, part, **again) for part in parts], dim=1)
-    found = found.float()[:, order.argsort().to(found.device)]
-    features = F.normalize(_scaled_gradient(found, HALF_SCALE) if half else found, dim=-1)
-    return features.reshape(*batch, *features.shape[1:])
+    def features_of(context: Tensor | None, names: Tensor | None) -> Tensor:
+        context, names, batch = _checked(model, prompts, context, names)
+        half = torch.float16 in {*dtypes, _autocast(context)}
+        if half:
+            context = _scaled_gradient(context, 1 / HALF_SCALE)
+            names = None if names is None else _scaled_gradient(names, 1 / HALF_SCALE)
+        parts = torch.split(order, _chunk(prompts, len(context), chunk, isinstance(tower, str)))
+        if len(parts) == 1:
+            found = encode(context, names, order)
+        else:
+            again: Any = {"use_reentrant": False, "preserve_rng_state": False}
+            found = torch.cat([checkpoint(encode, context, names, part, **again) for part in parts], dim=1)
+        found = found.float()[:, back]
+        features = F.normalize(_scaled_gradient(found, HALF_SCALE) if half else found, dim=-1)
+        return features.reshape(*batch, *features.shape[1:])
+
+    return features_of
 
 
 def text_path(model: ClipLike, prompts: ClassPrompts) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from tpt_lib.model import ClipLike, class_logits
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prompts import ClassPrompts, conditional_context
-from tpt_lib.text import encode_prompts, initial_text
+from tpt_lib.text import initial_text, text_encoder
 
 __all__ = ["Tuned", "tune_prompt"]
 
@@ -90,10 +90,11 @@ def tune_prompt(
             start = context.detach().float().expand(len(views), *prompts.context.shape)
         tokens = [_free_tokens(prompts, context) for context in start]
         optimizers = [optimizer(own, lr=lr) for own in tokens]
+        encode = text_encoder(model, prompts)
         if context is None and prompts.bias_net is None:
             text, pull_back = _initial(model, prompts, len(views))
         else:
-            text, pull_back = _current(model, prompts, tokens)
+            text, pull_back = _current(encode, tokens)
         selected = [_checked_selection(select, class_logits(model, v, t)) for v, t in zip(views, text, strict=True)]
 
         def loss_of(text: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ def tune_prompt(
             if on_step is not None:
                 on_step(step, losses[-1], torch.stack([own[0].detach() for own in tokens]))
             with torch.set_grad_enabled(step + 1 < steps):
-                text, pull_back = _current(model, prompts, tokens)
+                text, pull_back = _current(encode, tokens)
 
     with torch.inference_mode(False), torch.no_grad():
         losses.append(loss_of(text))
@@ -154,10 +155,10 @@ def _initial(model: ClipLike, prompts: ClassPrompts, images: int) -> tuple[Tenso
     return text.expand(images, *text.shape), lambda upstream: [initial.gradients(u) for u in upstream]
 
 
-def _current(model: ClipLike, prompts: ClassPrompts, tokens: list[list[Tensor]]) -> tuple[Tensor, PullBack]:
+def _current(encode: Callable[[Tensor, Tensor | None], Tensor], tokens: list[list[Tensor]]) -> tuple[Tensor, PullBack]:
     """The same at the images' own tokens."""
     stacked = [torch.stack(parts) for parts in zip(*tokens, strict=True)]
-    text = encode_prompts(model, prompts, *stacked)
+    text = encode(stacked[0], stacked[1] if len(stacked) > 1 else None)
 
     def pull_back(upstream: Tensor) -> list[list[Tensor]]:
         found = iter(torch.autograd.grad(text, [token for own in tokens for token in own], upstream))
