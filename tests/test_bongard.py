@@ -98,6 +98,8 @@ def test_together_is_one_at_a_time():
         problem_of(4, 3, 5, 2),
         problem_of(5),
         problem_of(6),
+        problem_of(7),
+        problem_of(8),
     ]
     together = bongard_tpt_many(model, problems, steps=6, batch=3)
     for result, problem in zip(together, problems, strict=True):

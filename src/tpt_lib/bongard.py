@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import torch
@@ -174,7 +174,7 @@ def bongard_tpt_many(
     found: list[BongardPrediction] = []
     encoded = (_encoded(model, problem) for problem in problems)
     for _, alike in groupby(encoded, key=lambda one: (len(one[1][0]), len(one[1][1]))):
-        while group := [one for one, _ in zip(alike, range(batch), strict=False)]:
+        while group := list(islice(alike, batch)):
             found += _solve(model, prompts, group, steps, lr)
     return found
 
