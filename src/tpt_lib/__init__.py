@@ -2,10 +2,19 @@
 
 from tpt_lib.adapters import load_open_clip, load_transformers, wrap
 from tpt_lib.augmix import AugMix, apply_augmix, sample_augmix
+from tpt_lib.baselines import (
+    average_predict,
+    ensemble_predict,
+    prompts_predict,
+    vote_predict,
+    zero_shot_predict,
+)
 from tpt_lib.classify import tpt_classify, tpt_predict
 from tpt_lib.contexts import BiasNet, LearnedPrompt, gaussian_context, load_prompt
 from tpt_lib.crops import Crops, apply_crops, sample_crops
+from tpt_lib.groups import group_predict
 from tpt_lib.images import ImageError, image_generator, read_image
+from tpt_lib.memo import memo_adapt, memo_predict
 from tpt_lib.model import CausalBlock, CausalTower, ClipLike, ImageSpec, class_logits, encode_views
 from tpt_lib.objectives import entropy, marginal_entropy, select_confident
 from tpt_lib.prediction import Prediction
@@ -34,20 +43,26 @@ __all__ = [
     "apply_augmix",
     "apply_crops",
     "augment_views",
+    "average_predict",
     "class_logits",
     "class_prompts",
     "conditional_context",
     "encode_prompts",
     "encode_views",
+    "ensemble_predict",
     "entropy",
     "gaussian_context",
+    "group_predict",
     "image_generator",
     "initial_text",
     "load_open_clip",
     "load_prompt",
     "load_transformers",
     "marginal_entropy",
+    "memo_adapt",
+    "memo_predict",
     "preprocess",
+    "prompts_predict",
     "read_image",
     "sample_augmix",
     "sample_crops",
@@ -56,5 +71,7 @@ __all__ = [
     "tpt_classify",
     "tpt_predict",
     "tune_prompt",
+    "vote_predict",
     "wrap",
+    "zero_shot_predict",
 ]
