@@ -396,8 +396,8 @@ def test_zero_views_of_an_image():
 
 # parameter groups of CLIP
 
-ZOO = """open_clip-vit open_clip-resnet open_clip-custom-text open_clip-siglip transformers-clip transformers-siglip
-    openai""".split()
+ZOO = [f"open_clip-{kind}" for kind in ("vit", "resnet", "custom-text", "siglip")]
+ZOO += ["transformers-clip", "transformers-siglip", "openai"]
 GROUPS = ["text", "image", "all"]
 
 

@@ -9,7 +9,9 @@ from tpt_lib.baselines import (
     vote_predict,
     zero_shot_predict,
 )
+from tpt_lib.budgets import budget_table, strategy_table
 from tpt_lib.classify import tpt_classify, tpt_predict
+from tpt_lib.comparing import compare
 from tpt_lib.contexts import BiasNet, LearnedPrompt, gaussian_context, load_prompt
 from tpt_lib.crops import Crops, apply_crops, sample_crops
 from tpt_lib.groups import group_predict
@@ -17,8 +19,11 @@ from tpt_lib.images import ImageError, image_generator, read_image
 from tpt_lib.memo import memo_adapt, memo_predict
 from tpt_lib.model import CausalBlock, CausalTower, ClipLike, ImageSpec, class_logits, encode_views
 from tpt_lib.objectives import entropy, marginal_entropy, select_confident
+from tpt_lib.plots import plot_sweep
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts import ClassPrompts, class_prompts, conditional_context
+from tpt_lib.sweeps import sweep_fractions, sweep_groups, sweep_steps, sweep_views
+from tpt_lib.tables import Table
 from tpt_lib.text import InitialText, encode_prompts, initial_text, text_path
 from tpt_lib.tuning import Tuned, tune_prompt
 from tpt_lib.views import ViewsDataset, augment_views, preprocess
@@ -38,14 +43,17 @@ __all__ = [
     "InitialText",
     "LearnedPrompt",
     "Prediction",
+    "Table",
     "Tuned",
     "ViewsDataset",
     "apply_augmix",
     "apply_crops",
     "augment_views",
     "average_predict",
+    "budget_table",
     "class_logits",
     "class_prompts",
+    "compare",
     "conditional_context",
     "encode_prompts",
     "encode_views",
@@ -61,12 +69,18 @@ __all__ = [
     "marginal_entropy",
     "memo_adapt",
     "memo_predict",
+    "plot_sweep",
     "preprocess",
     "prompts_predict",
     "read_image",
     "sample_augmix",
     "sample_crops",
     "select_confident",
+    "strategy_table",
+    "sweep_fractions",
+    "sweep_groups",
+    "sweep_steps",
+    "sweep_views",
     "text_path",
     "tpt_classify",
     "tpt_predict",

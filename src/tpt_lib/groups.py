@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tpt_lib.adapters.module import ModuleClip, weight_of
+from tpt_lib.adapting import Rows, adapt, free_copies, named_weights
 from tpt_lib.classify import tpt_predict
-from tpt_lib.memo import Rows, adapt, free_copies, named_weights
 from tpt_lib.model import ClipLike, encode_views
 from tpt_lib.objectives import select_confident
 from tpt_lib.packed import packed_features, put_tokens
