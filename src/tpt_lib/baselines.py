@@ -74,7 +74,7 @@ def ensemble_predict(
 
     @torch.no_grad()
     def build() -> Tensor:
-        total, proof = torch.zeros(()), {}
+        total, proof = torch.zeros(()), dict[Any, Any]()
         for text in texts:
             one = class_prompts(model, prompts.names, template=text)
             one.cache.update(proof)  # that the fast path is right is proven for the first template
