@@ -164,6 +164,14 @@ def test_text_features_are_kept_while_the_weights_are_the_same(monkeypatch):
     assert len(calls) == 6
 
 
+def test_the_fast_path_is_proven_once_for_all_templates(monkeypatch):
+    model, calls = fresh("open_clip-vit"), []
+    real = tpt_lib.text._general
+    monkeypatch.setattr("tpt_lib.text._general", lambda *a: calls.append(1) or real(*a))
+    few(model, words(model), unit(2, 16))
+    assert len(calls) == 1
+
+
 def test_zero_shot_is_that_of_tpt():
     model, features = model_of(), unit(4, 16)
     for prompts in (words(), coop(), cocoop()):
@@ -172,7 +180,7 @@ def test_zero_shot_is_that_of_tpt():
         )
 
 
-@hypothesis.settings(max_examples=10)
+@hypothesis.settings(max_examples=6)
 @hypothesis.given(st.integers(1, 9), st.integers(0, 10**6))
 def test_laws(number, seed):
     model, features = model_of(), unit(number, 16, seed=seed)

@@ -50,12 +50,12 @@ def classifier(name):
     return liven(module).eval()
 
 
-def views_of(number=10, size=64, seed=0):
+def views_of(number=10, size=40, seed=0):
     return torch.randn(number, 3, size, size, generator=torch.Generator().manual_seed(seed))
 
 
 def size_of(name):
-    return 32 if name in ("vit_b_16", "swin_t") else 64
+    return 32 if name in ("vit_b_16", "swin_t") else 40
 
 
 class PlainNorm(nn.Module):

@@ -137,10 +137,8 @@ def adapt(
 
 def free_copies(parameters: list[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """A float32 leaf for each parameter, by name; parameters that are one under two names stay one."""
-    leaves: dict[int, Tensor] = {}
-    for _, weight in parameters:
-        if id(weight) not in leaves:
-            leaves[id(weight)] = weight.detach().float().clone().requires_grad_()
+    unique = {id(weight): weight for _, weight in parameters}
+    leaves = {at: weight.detach().float().clone().requires_grad_() for at, weight in unique.items()}
     return {name: leaves[id(weight)] for name, weight in parameters}
 
 
