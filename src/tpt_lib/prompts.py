@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -115,6 +116,13 @@ def conditional_context(prompts: ClassPrompts, image_features: Float[Tensor, "*b
     return prompts.context + shift.reshape(*batch, *(1,) * (prompts.context.ndim - 1), -1)
 
 
+def is_learned(prompts: ClassPrompts) -> bool:
+    """Whether the prompts hold anything but the embeddings of words."""
+    if prompts.bias_net is not None or prompts.name_tokens is not None or prompts.context.ndim == 3:
+        return True
+    return not torch.equal(_words(prompts.model, prompts), prompts.context)
+
+
 def _checked_names(names: Sequence[str]) -> list[str]:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"class_prompts: names must be a list of strings, but got {names!r}; one class is ['cat']")
@@ -129,7 +137,7 @@ def _checked_names(names: Sequence[str]) -> list[str]:
     return texts
 
 
-def _words(model: ClipLike, parts: Split) -> Tensor:
+def _words(model: ClipLike, parts: Split | ClassPrompts) -> Tensor:
     return model.embed_tokens(parts.ids[:1])[0][parts.roles[0] == CONTEXT].float()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ from tpt_lib.prompts import ClassPrompts
 __all__ = ["InitialText", "encode_prompts", "initial_text", "text_path"]
 
 Path = Literal["auto", "fast", "general"]
+T = TypeVar("T")
 
 TOKENS_A_GRAPH = 8192  # packed tokens whose graph is held at once on the fast path
 ROWS_A_GRAPH = 32  # full-length prompts whose graph is held at once on the general path
@@ -82,7 +83,7 @@ def text_encoder(
         if half:
             context = _scaled_gradient(context, 1 / HALF_SCALE)
             names = None if names is None else _scaled_gradient(names, 1 / HALF_SCALE)
-        parts = torch.split(order, _chunk(prompts, len(context), chunk, isinstance(tower, str)))
+        parts = torch.split(order, class_chunk(prompts, len(context), chunk, isinstance(tower, str)))
         if len(parts) == 1:
             found = encode(context, names, order)
         else:
@@ -138,18 +139,27 @@ def initial_text(
     (True, torch.Size([4, 256]))
     """
     _checked(model, prompts, None, None)
-    key = (path, chunk, _autocast(prompts.context))
-    with _building, torch.inference_mode(False), torch.enable_grad():
-        state = _State.of(model)
-        kept_state, kept = prompts.cache.get(key, (None, None))
-        if state is not None and state.same(kept_state):
-            return kept
+
+    def build() -> InitialText:
         free = [prompts.context] if prompts.name_tokens is None else [prompts.context, prompts.name_tokens]
         leaves = [token.clone().requires_grad_() for token in free]
         graph = encode_prompts(model, prompts, *leaves, path=path, chunk=chunk)
-        initial = InitialText(graph.detach(), leaves, graph)
-        prompts.cache[key] = (state, initial)
-        return initial
+        return InitialText(graph.detach(), leaves, graph)
+
+    return kept(model, prompts, (path, chunk), build)
+
+
+def kept(model: ClipLike, prompts: ClassPrompts, key: Any, build: Callable[[], T]) -> T:
+    """What ``build`` makes of the text tower, kept with the prompts under ``key`` while the weights stay the same."""
+    key = (key, _autocast(prompts.context))
+    with _building, torch.inference_mode(False), torch.enable_grad():
+        state = _State.of(model)
+        known_state, known = prompts.cache.get(key, (None, None))
+        if state is not None and state.same(known_state):
+            return known
+        made = build()
+        prompts.cache[key] = (state, made)
+        return made
 
 
 _building = threading.Lock()
@@ -198,7 +208,7 @@ def _proven(tower: CausalTower, model: ClipLike, prompts: ClassPrompts) -> Causa
     return tower if proven else "the tower laid open gives other features than the model's own forward"
 
 
-def _chunk(prompts: ClassPrompts, batch: int, chunk: int | None, general: bool) -> int:
+def class_chunk(prompts: ClassPrompts, batch: int, chunk: int | None, general: bool) -> int:
     if chunk is not None and chunk < 1:
         raise ValueError(f"encode_prompts: chunk must be at least 1, but got {chunk}")
     if chunk is None and general:
