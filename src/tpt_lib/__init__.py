@@ -6,6 +6,7 @@ from tpt_lib.bongard import BongardPrediction, bongard_prototype, bongard_tpt, b
 from tpt_lib.classify import tpt_classify, tpt_predict
 from tpt_lib.contexts import BiasNet, LearnedPrompt, gaussian_context, load_prompt, save_prompt
 from tpt_lib.crops import Crops, apply_crops, sample_crops
+from tpt_lib.evaluation import EvalSet, dataset_names, load_dataset
 from tpt_lib.fitting import Fitted, few_shot, fit_conditional_prompt, fit_prompt
 from tpt_lib.images import ImageError, image_generator, read_image
 from tpt_lib.model import CausalBlock, CausalTower, ClipLike, ImageSpec, class_logits, encode_views
@@ -28,6 +29,7 @@ __all__ = [
     "ClassPrompts",
     "ClipLike",
     "Crops",
+    "EvalSet",
     "Fitted",
     "ImageError",
     "ImageSpec",
@@ -45,6 +47,7 @@ __all__ = [
     "class_logits",
     "class_prompts",
     "conditional_context",
+    "dataset_names",
     "encode_images",
     "encode_prompts",
     "encode_views",
@@ -55,6 +58,7 @@ __all__ = [
     "gaussian_context",
     "image_generator",
     "initial_text",
+    "load_dataset",
     "load_open_clip",
     "load_prompt",
     "load_transformers",
