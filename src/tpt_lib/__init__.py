@@ -9,6 +9,7 @@ from tpt_lib.classify import tpt_classify, tpt_predict
 from tpt_lib.comparing import compare
 from tpt_lib.contexts import BiasNet, LearnedPrompt, gaussian_context, load_prompt, save_prompt
 from tpt_lib.crops import Crops, apply_crops, sample_crops
+from tpt_lib.evaluation import EvalSet, dataset_names, load_dataset
 from tpt_lib.fitting import Fitted, few_shot, fit_conditional_prompt, fit_prompt
 from tpt_lib.groups import group_predict
 from tpt_lib.images import ImageError, image_generator, read_image
@@ -35,6 +36,7 @@ __all__ = [
     "ClassPrompts",
     "ClipLike",
     "Crops",
+    "EvalSet",
     "Fitted",
     "ImageError",
     "ImageSpec",
@@ -56,6 +58,7 @@ __all__ = [
     "class_prompts",
     "compare",
     "conditional_context",
+    "dataset_names",
     "encode_images",
     "encode_prompts",
     "encode_views",
@@ -68,6 +71,7 @@ __all__ = [
     "group_predict",
     "image_generator",
     "initial_text",
+    "load_dataset",
     "load_open_clip",
     "load_prompt",
     "load_transformers",

@@ -1,0 +1,278 @@
+"""Datasets to evaluate on: the paper's by name, any image folder, any torch dataset; checked before an image is read."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Subset
+
+from tpt_lib.evaluation.folders import read_folder, read_synsets, shown
+from tpt_lib.evaluation.problems import Problems, read_problems
+from tpt_lib.evaluation.registry import ENTRIES, Entry, Listing
+from tpt_lib.evaluation.splits import missing_files, read_splits
+
+__all__ = ["EvalSet", "ImageFiles", "dataset_names", "load_dataset"]
+
+TEMPLATE = "a photo of a {}."
+
+
+class ImageFiles(Dataset[tuple[str, int]]):
+    """Image paths with their labels; nothing is read until someone does."""
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], labels: Sequence[int]) -> None:
+        if len(paths) != len(labels):
+            raise ValueError(f"ImageFiles: {len(paths)} paths need as many labels, but got {len(labels)}")
+        self.paths = tuple(os.fspath(path) for path in paths)
+        self.labels = tuple(int(label) for label in labels)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[str, int]:
+        return self.paths[index], self.labels[index]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EvalSet:
+    """A dataset with all that an evaluation needs to know of it.
+
+    Args:
+        name: what it is called in tables.
+        samples: a torch dataset or a list of (image, label); an image is anything ``read_image`` takes, a label an int.
+            Of Bongard-HOI, a dataset of problems.
+        classes: the class names in the order of the labels.
+        template: the prompt around a name.
+        recipe: how views are made of its images, ``"crop"`` or ``"augmix"``.
+        split: which part of the dataset it is.
+
+    >>> EvalSet("two", [(torch.rand(3, 8, 8), 0), (torch.rand(3, 8, 8), 1)], ("cat", "dog"))
+    <EvalSet two/test: 2 samples of 2 classes, 'a photo of a {}.', crop>
+    """
+
+    name: str
+    samples: Dataset[Any] | Sequence[Any]
+    classes: Sequence[str]
+    template: str = TEMPLATE
+    recipe: Literal["crop", "augmix"] = "crop"
+    split: str = "test"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.classes, str) or not all(isinstance(name, str) and name.strip() for name in self.classes):
+            raise ValueError(f"EvalSet {self.name}: classes must be a list of names, but got {self.classes!r}")
+        object.__setattr__(self, "classes", tuple(self.classes))
+        if "{}" not in self.template:
+            raise ValueError(
+                f"EvalSet {self.name}: the template must have a {{}} for the name, but got {self.template!r}"
+            )
+        if len(self) == 0:
+            raise ValueError(f"EvalSet {self.name}: it has no samples")
+        _check_labels(self.name, _known_labels(self.samples), self.classes)
+
+    def __len__(self) -> int:
+        return len(self.samples)  # type: ignore[arg-type]
+
+    @property
+    def labels(self) -> list[int]:
+        """The label of each sample; of a foreign dataset that does not list its labels, each sample is read for it.
+
+        >>> import tpt_lib
+        >>> images = [(torch.rand(3, 8, 8), i % 2) for i in range(8)]
+        >>> train = EvalSet("two", images, ("cat", "dog"), split="train")
+        >>> shots = train.take(tpt_lib.few_shot(train.labels, 3))
+        >>> shots.labels
+        [0, 0, 0, 1, 1, 1]
+        """
+        if isinstance(self.samples, Problems):
+            raise ValueError(
+                f"EvalSet {self.name}: problems have no labels; the truths of problem i are samples[i].truths"
+            )
+        known = _known_labels(self.samples)
+        return [int(self.samples[i][1]) for i in range(len(self))] if known is None else known
+
+    def take(self, indices: Sequence[int] | Tensor) -> EvalSet:
+        """The same set with these samples only, in this order."""
+        return replace(self, samples=Subset(self.samples, [int(i) for i in indices]))  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        what = f"{len(self)} samples of {len(self.classes)} classes"
+        return f"<EvalSet {self.name}/{self.split}: {what}, {self.template!r}, {self.recipe}>"
+
+
+def dataset_names() -> tuple[str, ...]:
+    """The names that ``load_dataset`` knows.
+
+    >>> dataset_names()[:3]
+    ('imagenet', 'imagenet-a', 'imagenet-v2')
+    """
+    return tuple(ENTRIES)
+
+
+def load_dataset(
+    source: str | os.PathLike[str] | Dataset[Any],
+    root: str | os.PathLike[str] | None = None,
+    *,
+    split: str = "test",
+    classes: Sequence[str] | None = None,
+    subset: bool = False,
+    seed: int = 0,
+) -> EvalSet:
+    """A dataset of the paper, an image folder or a torch dataset, found and checked before any image is read.
+
+    Args:
+        source: one of ``dataset_names()``; or the path of a folder with a folder of images for each class; or a torch
+            dataset of (image, label).
+        root: where a dataset of the paper lies: the folder that holds all of them, or its own. ``docs/datasets.md`` has the
+            files that are expected.
+        split: ``"test"``, ``"val"`` or ``"train"``, where there is one; of Bongard-HOI one of its four, such as
+            ``"unseen_act_unseen_obj"``.
+        classes: names to use in place of those found, in the order of the labels.
+        subset: accept a part of the dataset: another number of images than published, classes or files that are missing.
+            The class names stay those of the whole.
+        seed: fixes which images of a Bongard problem are its queries.
+
+    Returns:
+        An ``EvalSet``; its samples are (path, label), and images are decoded by who uses them.
+
+    Raises:
+        ValueError: if what was found is not the dataset; the message has what was expected and the likely fix.
+        FileNotFoundError: if a folder or a file is missing.
+
+    >>> import PIL.Image
+    >>> for name in ("cat", "dog"):
+    ...     (folder / name).mkdir()
+    ...     PIL.Image.new("RGB", (8, 8)).save(folder / name / "1.png")
+    >>> load_dataset(folder).classes
+    ('cat', 'dog')
+    """
+    if not isinstance(source, str | os.PathLike):
+        return _from_torch(source, classes, split)
+    key = str(source).lower().replace("_", "-")
+    if isinstance(source, str) and key in ENTRIES:
+        return _registered(ENTRIES[key], _existing_root(key, root), split, classes, subset=subset, seed=seed)
+    folder = Path(root or "", source).expanduser()
+    if not folder.is_dir():
+        near = difflib.get_close_matches(key, ENTRIES, n=1)
+        raise FileNotFoundError(
+            f"load_dataset: {str(source)!r} is neither a folder nor a name of a dataset"
+            + (f"; did you mean {near[0]!r}?" if near else f"; the names are {', '.join(ENTRIES)}")
+        )
+    found = read_folder(folder, classes, subset=subset)
+    return _eval_set(folder.resolve().name, found, classes, split)
+
+
+def _registered(
+    entry: Entry, root: Path, split: str, classes: Sequence[str] | None, *, subset: bool, seed: int
+) -> EvalSet:
+    if entry.family == "problems":
+        problems, split = read_problems(entry, root, split, subset=subset, seed=seed)
+        return EvalSet(entry.name, problems, ("positive", "negative"), "{}.", entry.recipe, split)
+    known = {**entry.counts, **entry.original}
+    if split not in known:
+        raise ValueError(f"{entry.name}: split must be one of {', '.join(known)}, but got {split!r}")
+    if entry.family == "synsets":
+        found = read_synsets(entry, root, split, subset=subset)
+    else:
+        found, split = read_splits(entry, root, split)
+        found = _present(entry, found, subset=subset)
+    if not subset:
+        _check_classes(entry, found)
+        _check_count(entry, found, split)
+    return _eval_set(entry.name, found, classes, split, recipe=entry.recipe)
+
+
+def _eval_set(name: str, found: Listing, classes: Sequence[str] | None, split: str, **settings: Any) -> EvalSet:
+    names = _given(name, classes, found.classes) if classes is not None else found.classes
+    return EvalSet(name, ImageFiles(found.paths, found.labels), names, split=split, **settings)
+
+
+def _given(name: str, classes: Sequence[str], found: Sequence[str]) -> Sequence[str]:
+    if isinstance(classes, str) or len(classes) != len(found):
+        got = repr(classes) if isinstance(classes, str) else f"{len(classes)}"
+        raise ValueError(
+            f"load_dataset: {name} has {len(found)} classes, {shown(found)}, so classes must be as many names, but got {got}"
+        )
+    return classes
+
+
+def _from_torch(dataset: Any, classes: Sequence[str] | None, split: str) -> EvalSet:
+    names = classes if classes is not None else getattr(dataset, "classes", None)
+    if names is None:
+        raise ValueError(
+            f"load_dataset: a {type(dataset).__name__} does not name its classes: pass classes=[…], in the order of the labels"
+        )
+    return EvalSet(type(dataset).__name__, dataset, tuple(names), split=split)
+
+
+def _existing_root(name: str, root: str | os.PathLike[str] | None) -> Path:
+    if root is None:
+        raise ValueError(f"load_dataset: say where {name!r} lies: load_dataset({name!r}, root). {ENTRIES[name].layout}")
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"load_dataset: the root {str(root)!r} is not a folder")
+    return folder
+
+
+def _known_labels(samples: Any) -> list[int] | None:
+    """The labels, if they can be had without reading images."""
+    if isinstance(samples, Subset):
+        known = _known_labels(samples.dataset)
+        return None if known is None else [known[i] for i in samples.indices]
+    listed = samples.labels if isinstance(samples, ImageFiles) else getattr(samples, "targets", None)
+    if listed is None:
+        return None
+    labels = torch.as_tensor(listed)
+    return labels.tolist() if labels.ndim == 1 and not labels.is_floating_point() else None
+
+
+def _check_labels(name: str, labels: list[int] | None, classes: Sequence[str]) -> None:
+    if labels and (min(labels) < 0 or max(labels) >= len(classes)):
+        raise ValueError(
+            f"{name}: labels and names are out of step: labels are {min(labels)}..{max(labels)}, but there are {len(classes)} "
+            f"names, {shown(classes)}, for 0..{len(classes) - 1}"
+        )
+
+
+def _present(entry: Entry, found: Listing, *, subset: bool) -> Listing:
+    missing = missing_files(found.paths)
+    if missing and (not subset or len(missing) == len(set(found.paths))):
+        parents = sorted({path.parent for path in missing})
+        raise FileNotFoundError(
+            f"{entry.name}: {len(missing)} of {len(found.paths)} images are missing, the first is {min(missing)}; folders "
+            f"{shown(parents)}. Unpack the images again" + ("" if subset else ", or pass subset=True to leave them out")
+        )
+    kept = [(path, label) for path, label in zip(found.paths, found.labels, strict=True) if path not in missing]
+    return Listing([path for path, _ in kept], [label for _, label in kept], found.classes)
+
+
+def _check_classes(entry: Entry, found: Listing) -> None:
+    if len(found.classes) != entry.classes:
+        raise ValueError(
+            f"{entry.name}: found {len(found.classes)} classes, {shown(found.classes)}, expected {entry.classes}. Get the "
+            "split file and the images again, or pass subset=True if other classes are meant"
+        )
+    labels = set(found.labels)
+    empty = [name for label, name in enumerate(found.classes) if label not in labels]
+    if empty:
+        raise ValueError(
+            f"{entry.name}: {len(empty)} of {len(found.classes)} classes have no images: {shown(empty)}. Get the split file "
+            "and the images again, or pass subset=True if this is meant to be a part of it"
+        )
+
+
+def _check_count(entry: Entry, found: Listing, split: str) -> None:
+    original = split.removeprefix("original-")
+    expected = entry.original[original] if original != split else entry.counts[split]
+    if len(found.paths) != expected:
+        more = "more" if len(found.paths) > expected else "fewer"
+        raise ValueError(
+            f"{entry.name}: found {len(found.paths)} images of {split!r}, {more} than the published {expected}; the first lies "
+            f"in {found.paths[0].parent}. Unpack the dataset again and remove what is not its own, or pass subset=True if "
+            "another number is meant"
+        )
