@@ -6,11 +6,20 @@ from tpt_lib.bongard import BongardPrediction, bongard_prototype, bongard_tpt, b
 from tpt_lib.classify import tpt_classify, tpt_predict
 from tpt_lib.contexts import BiasNet, LearnedPrompt, gaussian_context, load_prompt, save_prompt
 from tpt_lib.crops import Crops, apply_crops, sample_crops
+from tpt_lib.evaluation import (
+    PaperTable,
+    Report,
+    calibration_error,
+    mcnemar,
+    paper_tables,
+    published,
+    relative_improvement,
+)
 from tpt_lib.fitting import Fitted, few_shot, fit_conditional_prompt, fit_prompt
 from tpt_lib.images import ImageError, image_generator, read_image
 from tpt_lib.model import CausalBlock, CausalTower, ClipLike, ImageSpec, class_logits, encode_views
 from tpt_lib.objectives import entropy, marginal_entropy, select_confident
-from tpt_lib.plots import plot_bongard
+from tpt_lib.plots import plot_accuracies, plot_bongard, plot_improvement, plot_reliability
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts import ClassPrompts, class_prompts, conditional_context
 from tpt_lib.text import InitialText, encode_prompts, initial_text, text_path
@@ -33,7 +42,9 @@ __all__ = [
     "ImageSpec",
     "InitialText",
     "LearnedPrompt",
+    "PaperTable",
     "Prediction",
+    "Report",
     "Tuned",
     "ViewsDataset",
     "apply_augmix",
@@ -42,6 +53,7 @@ __all__ = [
     "bongard_prototype",
     "bongard_tpt",
     "bongard_tpt_many",
+    "calibration_error",
     "class_logits",
     "class_prompts",
     "conditional_context",
@@ -59,9 +71,16 @@ __all__ = [
     "load_prompt",
     "load_transformers",
     "marginal_entropy",
+    "mcnemar",
+    "paper_tables",
+    "plot_accuracies",
     "plot_bongard",
+    "plot_improvement",
+    "plot_reliability",
     "preprocess",
+    "published",
     "read_image",
+    "relative_improvement",
     "sample_augmix",
     "sample_crops",
     "save_prompt",

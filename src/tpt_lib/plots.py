@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tpt_lib.bongard import BongardPrediction
+    from tpt_lib.evaluation.report import Report
+    from tpt_lib.tables import Table
 
-__all__ = ["plot_bongard"]
+__all__ = ["plot_accuracies", "plot_bongard", "plot_improvement", "plot_reliability"]
 
 BEFORE, AFTER = "#b0b7c3", "#2b6cb0"
 RIGHT, WRONG = "#2f855a", "#c53030"
@@ -71,3 +73,167 @@ def plot_bongard(prediction: BongardPrediction) -> Figure:
             colour = RIGHT if "positive" in text else WRONG
             show_pixels(figure.add_subplot(3, columns, row * columns + column + 1), image, text, colour)
     return figure
+
+
+def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
+    """Accuracy over confidence, in bins: a panel for each dataset and method, with how many samples are in each bin below.
+
+    Blue is the accuracy of a bin, red the part by which confidence exceeds it, grey the part by which it falls short. Seeds are
+    pooled; the calibration error in the corner is of what is drawn.
+
+    Args:
+        report: what was run.
+        bins: their number.
+
+    >>> said = {"index": 0, "confidence": 0.9, "entropy": 0.3, "top5": []}
+    >>> row = {"seed": 0, "sample": 0, "truth": 0, "methods": {"TPT": said}}
+    >>> header = {"dataset": "pets", "split": "test", "classes": ["cat", "dog"], "methods": ["TPT"], "seeds": [0], "n": 1}
+    >>> run = tpt_lib.evaluation.Run({**header, "settings": {}, "hash": ""}, (row,))
+    >>> len(plot_reliability(tpt_lib.Report((run,))).axes)
+    2
+    """
+    import torch
+
+    from tpt_lib.evaluation.metrics import calibration_error, reliability
+
+    panels = [
+        (run, method, torch.cat([o.confidence for o in of.values()]), torch.cat([o.correct for o in of.values()]))
+        for run, method, of in report.outcomes()
+    ]
+    names = list(dict.fromkeys((run.model, run.label) for run, *_ in panels))
+    columns = max(sum((run.model, run.label) == name for run, *_ in panels) for name in names)
+    figure = new_figure(2.6 * columns, 3.1 * len(names))
+    grid = figure.add_gridspec(2 * len(names), columns, height_ratios=[3, 1] * len(names))
+    filled = dict.fromkeys(names, 0)
+    centres = [(i + 0.5) / bins for i in range(bins)]
+    for run, method, confidence, correct in panels:
+        name = (run.model, run.label)
+        row, column = 2 * names.index(name), filled[name]
+        filled[name] += 1
+        said, right, count = (values.nan_to_num(0).tolist() for values in reliability(confidence, correct, bins=bins))
+        above = figure.add_subplot(grid[row, column])
+        below = figure.add_subplot(grid[row + 1, column], sharex=above)
+        gaps = [s - r for s, r in zip(said, right, strict=True)]
+        above.bar(centres, right, 1 / bins, color=AFTER, edgecolor="white", linewidth=0.5, label="accuracy")
+        colours = [WRONG if gap > 0 else BEFORE for gap in gaps]
+        above.bar(centres, gaps, 1 / bins, bottom=right, color=colours, alpha=0.6, edgecolor="white", linewidth=0.5)
+        above.plot([0, 1], [0, 1], color="black", linestyle="--", linewidth=0.8)
+        error = 100 * calibration_error(confidence, correct, bins=bins)
+        above.text(0.04, 0.95, f"ECE {error:.1f}%", transform=above.transAxes, va="top", fontsize=8)
+        shown = f"{run.label}, {run.model}" if len({model for model, _ in names}) > 1 else run.label
+        above.set_title(f"{shown}\n{method}", fontsize=8)
+        above.set(xlim=(0, 1), ylim=(0, 1))
+        above.tick_params(labelbottom=False, labelsize=7)
+        below.bar(centres, [100 * c / max(1, sum(count)) for c in count], 1 / bins, color=BEFORE, edgecolor="white")
+        below.tick_params(labelsize=7)
+        below.set_xlabel("confidence", fontsize=8)
+        if column == 0:
+            above.set_ylabel("accuracy", fontsize=8)
+            below.set_ylabel("samples (%)", fontsize=8)
+        for axes in (above, below):
+            axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def plot_accuracies(report: Report) -> Figure:
+    """Top-1 accuracy of each method on each dataset, and the paper's averages where all of their datasets are there.
+
+    Error bars are standard deviations over seeds, black lines the paper's own numbers.
+
+    Args:
+        report: what was run.
+
+    >>> said = {"index": 0, "confidence": 0.9, "entropy": 0.3, "top5": []}
+    >>> row = {"seed": 0, "sample": 0, "truth": 0, "methods": {"TPT": said}}
+    >>> header = {"dataset": "pets", "split": "test", "classes": ["cat", "dog"], "methods": ["TPT"], "seeds": [0], "n": 1}
+    >>> run = tpt_lib.evaluation.Run({**header, "settings": {}, "hash": ""}, (row,))
+    >>> [bar.get_height() for bar in plot_accuracies(tpt_lib.Report((run,))).axes[0].patches]
+    [100.0]
+    """
+    rows = [row for row in [*report.rows(), *report.averages()] if row["top1"] is not None]
+    several = len({row["model"] for row in rows}) > 1
+    groups = list(dict.fromkeys(_group(row, several) for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    width = 0.8 / max(1, len(methods))
+    figure = new_figure(max(3.6, 1.6 + len(groups) * max(0.9, 0.32 * len(methods))), 3.4)
+    axes = figure.subplots()
+    published = False
+    for i, method in enumerate(methods):
+        own = [row for row in rows if row["method"] == method]
+        places = [groups.index(_group(row, several)) + (i - (len(methods) - 1) / 2) * width for row in own]
+        deviations = [row["top1_std"] or 0.0 for row in own]
+        bars = axes.bar(places, [row["top1"] for row in own], 0.92 * width, color=_shade(i, len(methods)), label=method)
+        if any(deviations):
+            axes.errorbar(
+                places, [row["top1"] for row in own], deviations, fmt="none", ecolor="black", elinewidth=0.8, capsize=2
+            )
+        notes = [f"{row['top1']:.1f}" for row in own]
+        heights = [max(row["top1"] + d, row["paper"] or 0) for row, d in zip(own, deviations, strict=True)]
+        for bar, note, height in zip(bars, notes, heights, strict=True):
+            middle = bar.get_x() + bar.get_width() / 2
+            axes.annotate(note, (middle, height), (0, 2), textcoords="offset points", ha="center", fontsize=6)
+        known = [(place, row["paper"]) for place, row in zip(places, own, strict=True) if row["paper"] is not None]
+        if known:
+            label = "" if published else "the paper's"
+            xs, ys = zip(*known, strict=True)
+            axes.hlines(
+                ys, [x - width / 2 for x in xs], [x + width / 2 for x in xs], color="black", lw=1.2, label=label
+            )
+            published = True
+    axes.set_xticks(range(len(groups)), [group.replace(": ", ":\n") for group in groups], fontsize=7)
+    if len(groups) > 6:
+        axes.tick_params(axis="x", rotation=30)
+    axes.set_ylabel("top-1 accuracy (%)", fontsize=8)
+    axes.tick_params(axis="y", labelsize=7)
+    axes.margins(y=0.1)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=min(4, len(methods) + 1))
+    return figure
+
+
+def plot_improvement(table: Table) -> Figure:
+    """The heat map of figure 3: relative improvement over zero-shot, a row for each source, the average on the right.
+
+    Args:
+        table: what ``relative_improvement`` returned.
+
+    >>> table = tpt_lib.relative_improvement({("dtd", "pets"): 40.0, ("TPT", "pets"): 60.0}, {"pets": 50.0})
+    >>> [text.get_text() for text in plot_improvement(table).axes[0].texts]
+    ['-0.20', '-0.20', '+0.20', '+0.20']
+    """
+    if table.columns[:1] != ["source"] or table.columns[-1:] != ["average"]:
+        raise ValueError(
+            f"plot_improvement: this table is not of relative_improvement; its columns are {table.columns}"
+        )
+    columns = table.columns[1:]
+    values = [[float("nan") if row[name] is None else row[name] for name in columns] for row in table.rows]
+    limit = max((abs(v) for line in values for v in line if v == v), default=0.0) or 1.0
+    figure = new_figure(1.9 + 0.52 * len(columns), 1.4 + 0.36 * len(values))
+    axes = figure.subplots()
+    image = axes.imshow(values, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
+    for y, line in enumerate(values):
+        for x, value in enumerate(line):
+            if value == value:
+                colour = "white" if abs(value) > 0.6 * limit else "black"
+                axes.text(x, y, f"{value:+.2f}", ha="center", va="center", fontsize=6.5, color=colour)
+    axes.axvline(len(columns) - 1.5, color="white", linewidth=4)
+    axes.set_xticks(range(len(columns)), columns, fontsize=7, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(values)), table.column("source"), fontsize=7)
+    axes.set_xlabel("target", fontsize=8)
+    axes.set_ylabel("source", fontsize=8)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02)
+    bar.ax.tick_params(labelsize=6)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _group(row: dict[str, Any], several: bool) -> str:
+    return f"{row['dataset']}\n{row['model']}" if several else row["dataset"]
+
+
+def _shade(i: int, n: int) -> str:
+    """The first method grey, the last blue, those between in other colours."""
+    between = ["#8fb3d9", "#d69e2e", "#805ad5", "#38a169", "#dd6b20"]
+    return BEFORE if i == 0 and n > 1 else AFTER if i == n - 1 else between[(i - 1) % len(between)]
