@@ -544,9 +544,11 @@ def test_reliability_draws_the_bins():
     figure = tpt_lib.plot_reliability(found, bins=10)
     assert len(figure.axes) == 8
     above, below = figure.axes[:2]
-    assert [bar.get_height() for bar in above.patches[:10]] == [0, 0, 0, 0, 0, 1, 0, 0, 0, 1]
-    gaps = [bar.get_height() for bar in above.patches[10:]]
-    assert gaps == pytest.approx([0, 0, 0, 0, 0, 0.55 - 1, 0.6, 0, 0.8, 0.9 - 1], abs=1e-6)
+    solid, under, over = ([bar.get_height() for bar in above.patches[i : i + 10]] for i in (0, 10, 20))
+    assert solid == pytest.approx([0, 0, 0, 0, 0, 0.55, 0, 0, 0, 0.9], abs=1e-6)
+    assert under == pytest.approx([0, 0, 0, 0, 0, 0.45, 0, 0, 0, 0.1], abs=1e-6)
+    assert over == pytest.approx([0, 0, 0, 0, 0, 0, 0.6, 0, 0.8, 0], abs=1e-6)
+    assert [bar.get_y() for bar in above.patches[10:20]] == solid == [bar.get_y() for bar in above.patches[20:30]]
     assert [bar.get_height() for bar in below.patches] == [0, 0, 0, 0, 0, 25, 25, 0, 25, 25]
     error = 100 * tpt_lib.calibration_error(
         torch.tensor([0.9, 0.6, 0.8, 0.55]), torch.tensor([True, False, False, True]), bins=10
@@ -574,7 +576,7 @@ def test_accuracies_draw_bars_errors_and_the_papers():
     assert pytest.approx([60 - deviation, 60 + deviation]) in spans
     assert [84.42, 84.42] in spans
     assert [label.get_text() for label in axes.get_xticklabels()] == ["pets", "mine"]
-    assert {text.get_text() for text in axes.get_legend().get_texts()} == {"TPT", "zero-shot", "the paper's"}
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {"TPT", "zero-shot", "the paper's"}
 
 
 def test_improvement_draws_the_matrix():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from tpt_lib.images import listed, read_image
@@ -20,6 +22,7 @@ __all__ = ["plot_accuracies", "plot_bongard", "plot_improvement", "plot_reliabil
 
 BEFORE, AFTER = "#b0b7c3", "#2b6cb0"
 RIGHT, WRONG = "#2f855a", "#c53030"
+PUBLISHED = "#dd6b20"
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -78,8 +81,8 @@ def plot_bongard(prediction: BongardPrediction) -> Figure:
 def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
     """Accuracy over confidence, in bins: a panel for each dataset and method, with how many samples are in each bin below.
 
-    Blue is the accuracy of a bin, red the part by which confidence exceeds it, grey the part by which it falls short. Seeds are
-    pooled; the calibration error in the corner is of what is drawn.
+    The blue of a bin is its accuracy, pale where it exceeds the bin's mean confidence; red is what confidence has more than
+    accuracy. Seeds are pooled; the calibration error in the corner is of what is drawn.
 
     Args:
         report: what was run.
@@ -92,53 +95,55 @@ def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
     >>> len(plot_reliability(tpt_lib.Report((run,))).axes)
     2
     """
-    import torch
-
-    from tpt_lib.evaluation.metrics import calibration_error, reliability
-
-    panels = [
-        (run, method, torch.cat([o.confidence for o in of.values()]), torch.cat([o.correct for o in of.values()]))
-        for run, method, of in report.outcomes()
-    ]
-    names = list(dict.fromkeys((run.model, run.label) for run, *_ in panels))
-    columns = max(sum((run.model, run.label) == name for run, *_ in panels) for name in names)
-    figure = new_figure(2.6 * columns, 3.1 * len(names))
-    grid = figure.add_gridspec(2 * len(names), columns, height_ratios=[3, 1] * len(names))
-    filled = dict.fromkeys(names, 0)
-    centres = [(i + 0.5) / bins for i in range(bins)]
-    for run, method, confidence, correct in panels:
-        name = (run.model, run.label)
-        row, column = 2 * names.index(name), filled[name]
-        filled[name] += 1
-        said, right, count = (values.nan_to_num(0).tolist() for values in reliability(confidence, correct, bins=bins))
+    panels = list(report.outcomes())
+    names = list(dict.fromkeys((run.label, run.model) for run, *_ in panels))
+    several = len({model for _, model in names}) > 1
+    methods = list(dict.fromkeys(method for _, method, _ in panels))
+    figure = new_figure(0.3 + 2.5 * len(methods), 0.3 + 3.1 * len(names))
+    grid = figure.add_gridspec(2 * len(names), len(methods), height_ratios=[3, 1] * len(names))
+    for run, method, of_seeds in panels:
+        row, column = 2 * names.index((run.label, run.model)), methods.index(method)
         above = figure.add_subplot(grid[row, column])
         below = figure.add_subplot(grid[row + 1, column], sharex=above)
-        gaps = [s - r for s, r in zip(said, right, strict=True)]
-        above.bar(centres, right, 1 / bins, color=AFTER, edgecolor="white", linewidth=0.5, label="accuracy")
-        colours = [WRONG if gap > 0 else BEFORE for gap in gaps]
-        above.bar(centres, gaps, 1 / bins, bottom=right, color=colours, alpha=0.6, edgecolor="white", linewidth=0.5)
-        above.plot([0, 1], [0, 1], color="black", linestyle="--", linewidth=0.8)
+        confidence = torch.cat([said.confidence for said in of_seeds.values()])
+        correct = torch.cat([said.correct for said in of_seeds.values()])
+        _draw_bins(above, below, confidence, correct, bins)
+        above.set_title(f"{run.label}{f', {run.model}' if several else ''}\n{method}", fontsize=8)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", frameon=False, fontsize=7, ncols=3, columnspacing=1)
+    return figure
+
+
+def _draw_bins(above: Any, below: Any, confidence: Tensor, correct: Tensor, bins: int) -> None:
+    from tpt_lib.evaluation.metrics import calibration_error, reliability
+
+    means, accuracies, counts = (values.nan_to_num(0) for values in reliability(confidence, correct, bins=bins))
+    centres = [(i + 0.5) / bins for i in range(bins)]
+    bar = {"width": 1 / bins, "edgecolor": "white", "linewidth": 0.5}
+    lower = means.minimum(accuracies)
+    above.bar(centres, lower.tolist(), color=AFTER, label="accuracy", **bar)
+    over, under = (means - lower).tolist(), (accuracies - lower).tolist()
+    above.bar(centres, under, bottom=lower.tolist(), color="#aac4df", label="its part above confidence", **bar)
+    above.bar(centres, over, bottom=lower.tolist(), color="#f0a5a5", label="confidence above it", **bar)
+    above.plot([0, 1], [0, 1], color="black", linestyle="--", linewidth=0.8)
+    if len(correct):
         error = 100 * calibration_error(confidence, correct, bins=bins)
         above.text(0.04, 0.95, f"ECE {error:.1f}%", transform=above.transAxes, va="top", fontsize=8)
-        shown = f"{run.label}, {run.model}" if len({model for model, _ in names}) > 1 else run.label
-        above.set_title(f"{shown}\n{method}", fontsize=8)
-        above.set(xlim=(0, 1), ylim=(0, 1))
-        above.tick_params(labelbottom=False, labelsize=7)
-        below.bar(centres, [100 * c / max(1, sum(count)) for c in count], 1 / bins, color=BEFORE, edgecolor="white")
-        below.tick_params(labelsize=7)
-        below.set_xlabel("confidence", fontsize=8)
-        if column == 0:
-            above.set_ylabel("accuracy", fontsize=8)
-            below.set_ylabel("samples (%)", fontsize=8)
-        for axes in (above, below):
-            axes.spines[["top", "right"]].set_visible(False)
-    return figure
+    above.set(xlim=(0, 1), ylim=(0, 1))
+    above.set_ylabel("accuracy", fontsize=8)
+    above.tick_params(labelbottom=False, labelsize=7)
+    below.bar(centres, (100 * counts / max(1, len(correct))).tolist(), color=BEFORE, **bar)
+    below.set_xlabel("confidence", fontsize=8)
+    below.set_ylabel("samples (%)", fontsize=8)
+    below.tick_params(labelsize=7)
+    for axes in (above, below):
+        axes.spines[["top", "right"]].set_visible(False)
 
 
 def plot_accuracies(report: Report) -> Figure:
     """Top-1 accuracy of each method on each dataset, and the paper's averages where all of their datasets are there.
 
-    Error bars are standard deviations over seeds, black lines the paper's own numbers.
+    Error bars are standard deviations over seeds, orange lines the paper's own numbers.
 
     Args:
         report: what was run.
@@ -154,40 +159,31 @@ def plot_accuracies(report: Report) -> Figure:
     several = len({row["model"] for row in rows}) > 1
     groups = list(dict.fromkeys(_group(row, several) for row in rows))
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    width = 0.8 / max(1, len(methods))
-    figure = new_figure(max(3.6, 1.6 + len(groups) * max(0.9, 0.32 * len(methods))), 3.4)
+    width = min(0.4, 0.8 / max(1, len(methods)))
+    figure = new_figure(max(3.2, 0.8 + len(groups) * max(1.0, 0.32 * len(methods))), 3.2)
     axes = figure.subplots()
-    published = False
     for i, method in enumerate(methods):
         own = [row for row in rows if row["method"] == method]
         places = [groups.index(_group(row, several)) + (i - (len(methods) - 1) / 2) * width for row in own]
-        deviations = [row["top1_std"] or 0.0 for row in own]
-        bars = axes.bar(places, [row["top1"] for row in own], 0.92 * width, color=_shade(i, len(methods)), label=method)
+        heights, deviations = [row["top1"] for row in own], [row["top1_std"] or 0.0 for row in own]
+        axes.bar(places, heights, 0.92 * width, color=_shade(i, len(methods)), label=method)
         if any(deviations):
-            axes.errorbar(
-                places, [row["top1"] for row in own], deviations, fmt="none", ecolor="black", elinewidth=0.8, capsize=2
-            )
-        notes = [f"{row['top1']:.1f}" for row in own]
-        heights = [max(row["top1"] + d, row["paper"] or 0) for row, d in zip(own, deviations, strict=True)]
-        for bar, note, height in zip(bars, notes, heights, strict=True):
-            middle = bar.get_x() + bar.get_width() / 2
-            axes.annotate(note, (middle, height), (0, 2), textcoords="offset points", ha="center", fontsize=6)
+            axes.errorbar(places, heights, deviations, fmt="none", ecolor="black", elinewidth=0.8, capsize=2)
+        for place, height in zip(places, heights, strict=True):
+            colour = "white" if i == len(methods) - 1 and height > 8 else "black"
+            at = {"xytext": (0, 2), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(f"{height:.1f}", (place, 0), fontsize=6, color=colour, **at)
         known = [(place, row["paper"]) for place, row in zip(places, own, strict=True) if row["paper"] is not None]
-        if known:
-            label = "" if published else "the paper's"
-            xs, ys = zip(*known, strict=True)
-            axes.hlines(
-                ys, [x - width / 2 for x in xs], [x + width / 2 for x in xs], color="black", lw=1.2, label=label
-            )
-            published = True
-    axes.set_xticks(range(len(groups)), [group.replace(": ", ":\n") for group in groups], fontsize=7)
-    if len(groups) > 6:
-        axes.tick_params(axis="x", rotation=30)
+        for x, y in known:
+            axes.hlines(y, x - width / 2, x + width / 2, color=PUBLISHED, linewidth=1.6, label="the paper's")
+    axes.set_xticks(range(len(groups)), [re.sub("(: |/)", r"\1\n", group) for group in groups], fontsize=7)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_ylabel("top-1 accuracy (%)", fontsize=8)
     axes.tick_params(axis="y", labelsize=7)
-    axes.margins(y=0.1)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=min(4, len(methods) + 1))
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    order = sorted(handles, key=lambda label: label == "the paper's")
+    figure.legend([handles[o] for o in order], order, loc="outside upper right", frameon=False, fontsize=7, ncols=4)
     return figure
 
 
@@ -215,7 +211,7 @@ def plot_improvement(table: Table) -> Figure:
         for x, value in enumerate(line):
             if value == value:
                 colour = "white" if abs(value) > 0.6 * limit else "black"
-                axes.text(x, y, f"{value:+.2f}", ha="center", va="center", fontsize=6.5, color=colour)
+                axes.text(x, y, f"{round(value, 2) + 0.0:+.2f}", ha="center", va="center", fontsize=6.5, color=colour)
     axes.axvline(len(columns) - 1.5, color="white", linewidth=4)
     axes.set_xticks(range(len(columns)), columns, fontsize=7, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(values)), table.column("source"), fontsize=7)
@@ -235,5 +231,5 @@ def _group(row: dict[str, Any], several: bool) -> str:
 
 def _shade(i: int, n: int) -> str:
     """The first method grey, the last blue, those between in other colours."""
-    between = ["#8fb3d9", "#d69e2e", "#805ad5", "#38a169", "#dd6b20"]
+    between = ["#8fb3d9", "#d6bcfa", "#9ae6b4", "#f6e05e", "#fbb6ce"]
     return BEFORE if i == 0 and n > 1 else AFTER if i == n - 1 else between[(i - 1) % len(between)]
