@@ -81,8 +81,8 @@ def plot_bongard(prediction: BongardPrediction) -> Figure:
 def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
     """Accuracy over confidence, in bins: a panel for each dataset and method, with how many samples are in each bin below.
 
-    The blue of a bin is its accuracy, pale where it exceeds the bin's mean confidence; red is what confidence has more than
-    accuracy. Seeds are pooled; the calibration error in the corner is of what is drawn.
+    The blue of a bin is its accuracy, pale where it exceeds the bin's mean confidence (underconfident); red is what confidence
+    has more than accuracy (overconfident). Seeds are pooled; the calibration error in the corner is of what is drawn.
 
     Args:
         report: what was run.
@@ -99,7 +99,7 @@ def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
     names = list(dict.fromkeys((run.label, run.model) for run, *_ in panels))
     several = len({model for _, model in names}) > 1
     methods = list(dict.fromkeys(method for _, method, _ in panels))
-    figure = new_figure(0.3 + 2.5 * len(methods), 0.3 + 3.1 * len(names))
+    figure = new_figure(max(3.2, 0.3 + 2.5 * len(methods)), 0.3 + 3.1 * len(names))
     grid = figure.add_gridspec(2 * len(names), len(methods), height_ratios=[3, 1] * len(names))
     for run, method, of_seeds in panels:
         row, column = 2 * names.index((run.label, run.model)), methods.index(method)
@@ -110,7 +110,7 @@ def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
         _draw_bins(above, below, confidence, correct, bins)
         above.set_title(f"{run.label}{f', {run.model}' if several else ''}\n{method}", fontsize=8)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", frameon=False, fontsize=7, ncols=3, columnspacing=1)
+    figure.legend(handles, labels, loc="outside upper center", frameon=False, fontsize=7, ncols=3, handlelength=1)
     return figure
 
 
@@ -123,8 +123,8 @@ def _draw_bins(above: Any, below: Any, confidence: Tensor, correct: Tensor, bins
     lower = means.minimum(accuracies)
     above.bar(centres, lower.tolist(), color=AFTER, label="accuracy", **bar)
     over, under = (means - lower).tolist(), (accuracies - lower).tolist()
-    above.bar(centres, under, bottom=lower.tolist(), color="#aac4df", label="its part above confidence", **bar)
-    above.bar(centres, over, bottom=lower.tolist(), color="#f0a5a5", label="confidence above it", **bar)
+    above.bar(centres, under, bottom=lower.tolist(), color="#aac4df", label="underconfident", **bar)
+    above.bar(centres, over, bottom=lower.tolist(), color="#f0a5a5", label="overconfident", **bar)
     above.plot([0, 1], [0, 1], color="black", linestyle="--", linewidth=0.8)
     if len(correct):
         error = 100 * calibration_error(confidence, correct, bins=bins)
@@ -183,7 +183,9 @@ def plot_accuracies(report: Report) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     order = sorted(handles, key=lambda label: label == "the paper's")
-    figure.legend([handles[o] for o in order], order, loc="outside upper right", frameon=False, fontsize=7, ncols=4)
+    columns = max(1, int(figure.get_figwidth() / (0.6 + 0.06 * max(map(len, order)))))
+    drawn = [handles[label] for label in order]
+    figure.legend(drawn, order, loc="outside upper right", frameon=False, fontsize=7, ncols=min(columns, len(order)))
     return figure
 
 
