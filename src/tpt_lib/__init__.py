@@ -9,14 +9,25 @@ from tpt_lib.classify import tpt_classify, tpt_predict
 from tpt_lib.comparing import compare
 from tpt_lib.contexts import BiasNet, LearnedPrompt, gaussian_context, load_prompt, save_prompt
 from tpt_lib.crops import Crops, apply_crops, sample_crops
-from tpt_lib.evaluation import EvalSet, dataset_names, load_dataset
+from tpt_lib.evaluation import (
+    EvalSet,
+    PaperTable,
+    Report,
+    calibration_error,
+    dataset_names,
+    load_dataset,
+    mcnemar,
+    paper_tables,
+    published,
+    relative_improvement,
+)
 from tpt_lib.fitting import Fitted, few_shot, fit_conditional_prompt, fit_prompt
 from tpt_lib.groups import group_predict
 from tpt_lib.images import ImageError, image_generator, read_image
 from tpt_lib.memo import memo_adapt, memo_predict
 from tpt_lib.model import CausalBlock, CausalTower, ClipLike, ImageSpec, class_logits, encode_views
 from tpt_lib.objectives import entropy, marginal_entropy, select_confident
-from tpt_lib.plots import plot_bongard, plot_sweep
+from tpt_lib.plots import plot_accuracies, plot_bongard, plot_improvement, plot_reliability, plot_sweep
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts import ClassPrompts, class_prompts, conditional_context
 from tpt_lib.sweeps import sweep_fractions, sweep_groups, sweep_steps, sweep_views
@@ -42,7 +53,9 @@ __all__ = [
     "ImageSpec",
     "InitialText",
     "LearnedPrompt",
+    "PaperTable",
     "Prediction",
+    "Report",
     "Table",
     "Tuned",
     "ViewsDataset",
@@ -54,6 +67,7 @@ __all__ = [
     "bongard_tpt",
     "bongard_tpt_many",
     "budget_table",
+    "calibration_error",
     "class_logits",
     "class_prompts",
     "compare",
@@ -76,13 +90,20 @@ __all__ = [
     "load_prompt",
     "load_transformers",
     "marginal_entropy",
+    "mcnemar",
     "memo_adapt",
     "memo_predict",
+    "paper_tables",
+    "plot_accuracies",
     "plot_bongard",
+    "plot_improvement",
+    "plot_reliability",
     "plot_sweep",
     "preprocess",
     "prompts_predict",
+    "published",
     "read_image",
+    "relative_improvement",
     "sample_augmix",
     "sample_crops",
     "save_prompt",

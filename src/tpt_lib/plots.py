@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from tpt_lib.images import listed, read_image
@@ -14,11 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tpt_lib.bongard import BongardPrediction
+    from tpt_lib.evaluation.report import Report
+    from tpt_lib.tables import Table
 
-__all__ = ["plot_bongard", "plot_sweep"]
+__all__ = ["plot_accuracies", "plot_bongard", "plot_improvement", "plot_reliability", "plot_sweep"]
 
 BEFORE, AFTER = "#b0b7c3", "#2b6cb0"
 RIGHT, WRONG = "#2f855a", "#c53030"
+PUBLISHED = "#dd6b20"
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -130,3 +135,162 @@ LABELS = {
     "group": "what is tuned",
 }
 LABELS_OF_GROUPS = {"prompt": "prompt", "text": "text\nencoder", "image": "visual\nencoder", "all": "whole\nmodel"}
+
+
+def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
+    """Accuracy over confidence, in bins: a panel for each dataset and method, with how many samples are in each bin below.
+
+    The blue of a bin is its accuracy, pale where it exceeds the bin's mean confidence (underconfident); red is what confidence
+    has more than accuracy (overconfident). Seeds are pooled; the calibration error in the corner is of what is drawn.
+
+    Args:
+        report: what was run.
+        bins: their number.
+
+    >>> said = {"index": 0, "confidence": 0.9, "entropy": 0.3, "top5": []}
+    >>> row = {"seed": 0, "sample": 0, "truth": 0, "methods": {"TPT": said}}
+    >>> header = {"dataset": "pets", "split": "test", "classes": ["cat", "dog"], "methods": ["TPT"], "seeds": [0], "n": 1}
+    >>> run = tpt_lib.evaluation.Run({**header, "settings": {}, "hash": ""}, (row,))
+    >>> len(plot_reliability(tpt_lib.Report((run,))).axes)
+    2
+    """
+    panels = list(report.outcomes())
+    names = list(dict.fromkeys((run.label, run.model) for run, *_ in panels))
+    several = len({model for _, model in names}) > 1
+    methods = list(dict.fromkeys(method for _, method, _ in panels))
+    figure = new_figure(max(3.2, 0.3 + 2.5 * len(methods)), 0.3 + 3.1 * len(names))
+    grid = figure.add_gridspec(2 * len(names), len(methods), height_ratios=[3, 1] * len(names))
+    for run, method, of_seeds in panels:
+        row, column = 2 * names.index((run.label, run.model)), methods.index(method)
+        above = figure.add_subplot(grid[row, column])
+        below = figure.add_subplot(grid[row + 1, column], sharex=above)
+        confidence = torch.cat([said.confidence for said in of_seeds.values()])
+        correct = torch.cat([said.correct for said in of_seeds.values()])
+        _draw_bins(above, below, confidence, correct, bins)
+        above.set_title(f"{run.label}{f', {run.model}' if several else ''}\n{method}", fontsize=8)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", frameon=False, fontsize=7, ncols=3, handlelength=1)
+    return figure
+
+
+def _draw_bins(above: Any, below: Any, confidence: Tensor, correct: Tensor, bins: int) -> None:
+    from tpt_lib.evaluation.metrics import calibration_error, reliability
+
+    means, accuracies, counts = (values.nan_to_num(0) for values in reliability(confidence, correct, bins=bins))
+    centres = [(i + 0.5) / bins for i in range(bins)]
+    bar = {"width": 1 / bins, "edgecolor": "white", "linewidth": 0.5}
+    lower = means.minimum(accuracies)
+    above.bar(centres, lower.tolist(), color=AFTER, label="accuracy", **bar)
+    over, under = (means - lower).tolist(), (accuracies - lower).tolist()
+    above.bar(centres, under, bottom=lower.tolist(), color="#aac4df", label="underconfident", **bar)
+    above.bar(centres, over, bottom=lower.tolist(), color="#f0a5a5", label="overconfident", **bar)
+    above.plot([0, 1], [0, 1], color="black", linestyle="--", linewidth=0.8)
+    if len(correct):
+        error = 100 * calibration_error(confidence, correct, bins=bins)
+        above.text(0.04, 0.95, f"ECE {error:.1f}%", transform=above.transAxes, va="top", fontsize=8)
+    above.set(xlim=(0, 1), ylim=(0, 1))
+    above.set_ylabel("accuracy", fontsize=8)
+    above.tick_params(labelbottom=False, labelsize=7)
+    below.bar(centres, (100 * counts / max(1, len(correct))).tolist(), color=BEFORE, **bar)
+    below.set_xlabel("confidence", fontsize=8)
+    below.set_ylabel("samples (%)", fontsize=8)
+    below.tick_params(labelsize=7)
+    for axes in (above, below):
+        axes.spines[["top", "right"]].set_visible(False)
+
+
+def plot_accuracies(report: Report) -> Figure:
+    """Top-1 accuracy of each method on each dataset, and the paper's averages where all of their datasets are there.
+
+    Error bars are standard deviations over seeds, orange lines the paper's own numbers.
+
+    Args:
+        report: what was run.
+
+    >>> said = {"index": 0, "confidence": 0.9, "entropy": 0.3, "top5": []}
+    >>> row = {"seed": 0, "sample": 0, "truth": 0, "methods": {"TPT": said}}
+    >>> header = {"dataset": "pets", "split": "test", "classes": ["cat", "dog"], "methods": ["TPT"], "seeds": [0], "n": 1}
+    >>> run = tpt_lib.evaluation.Run({**header, "settings": {}, "hash": ""}, (row,))
+    >>> [bar.get_height() for bar in plot_accuracies(tpt_lib.Report((run,))).axes[0].patches]
+    [100.0]
+    """
+    rows = [row for row in [*report.rows(), *report.averages()] if row["top1"] is not None]
+    several = len({row["model"] for row in rows}) > 1
+    groups = list(dict.fromkeys(_group(row, several) for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    width = min(0.4, 0.8 / max(1, len(methods)))
+    figure = new_figure(max(3.2, 0.8 + len(groups) * max(1.0, 0.32 * len(methods))), 3.2)
+    axes = figure.subplots()
+    for i, method in enumerate(methods):
+        own = [row for row in rows if row["method"] == method]
+        places = [groups.index(_group(row, several)) + (i - (len(methods) - 1) / 2) * width for row in own]
+        heights, deviations = [row["top1"] for row in own], [row["top1_std"] or 0.0 for row in own]
+        axes.bar(places, heights, 0.92 * width, color=_shade(i, len(methods)), label=method)
+        if any(deviations):
+            axes.errorbar(places, heights, deviations, fmt="none", ecolor="black", elinewidth=0.8, capsize=2)
+        for place, height in zip(places, heights, strict=True):
+            colour = "white" if i == len(methods) - 1 and height > 8 else "black"
+            at: Any = {"xytext": (0, 2), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(f"{height:.1f}", (place, 0), fontsize=6, color=colour, **at)
+        known = [(place, row["paper"]) for place, row in zip(places, own, strict=True) if row["paper"] is not None]
+        for x, y in known:
+            axes.hlines(y, x - width / 2, x + width / 2, color=PUBLISHED, linewidth=1.6, label="the paper's")
+    axes.set_xticks(range(len(groups)), [re.sub("(: |/)", r"\1\n", group) for group in groups], fontsize=7)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    axes.set_ylabel("top-1 accuracy (%)", fontsize=8)
+    axes.tick_params(axis="y", labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    order = sorted(handles, key=lambda label: label == "the paper's")
+    columns = max(1, int(figure.get_figwidth() / (0.6 + 0.06 * max(map(len, order)))))
+    drawn = [handles[label] for label in order]
+    figure.legend(drawn, order, loc="outside upper right", frameon=False, fontsize=7, ncols=min(columns, len(order)))
+    return figure
+
+
+def plot_improvement(table: Table) -> Figure:
+    """The heat map of figure 3: relative improvement over zero-shot, a row for each source, the average on the right.
+
+    Args:
+        table: what ``relative_improvement`` returned.
+
+    >>> table = tpt_lib.relative_improvement({("dtd", "pets"): 40.0, ("TPT", "pets"): 60.0}, {"pets": 50.0})
+    >>> [text.get_text() for text in plot_improvement(table).axes[0].texts]
+    ['-0.20', '-0.20', '+0.20', '+0.20']
+    """
+    if table.columns[:1] != ["source"] or table.columns[-1:] != ["average"]:
+        raise ValueError(
+            f"plot_improvement: this table is not of relative_improvement; its columns are {table.columns}"
+        )
+    columns = table.columns[1:]
+    values = [[float("nan") if row[name] is None else row[name] for name in columns] for row in table.rows]
+    limit = max((abs(v) for line in values for v in line if v == v), default=0.0) or 1.0
+    figure = new_figure(1.9 + 0.52 * len(columns), 1.4 + 0.36 * len(values))
+    axes = figure.subplots()
+    image = axes.imshow(values, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
+    for y, line in enumerate(values):
+        for x, value in enumerate(line):
+            if value == value:
+                colour = "white" if abs(value) > 0.6 * limit else "black"
+                axes.text(x, y, f"{round(value, 2) + 0.0:+.2f}", ha="center", va="center", fontsize=6.5, color=colour)
+    axes.axvline(len(columns) - 1.5, color="white", linewidth=4)
+    axes.set_xticks(range(len(columns)), columns, fontsize=7, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(values)), table.column("source"), fontsize=7)
+    axes.set_xlabel("target", fontsize=8)
+    axes.set_ylabel("source", fontsize=8)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02)
+    bar.ax.tick_params(labelsize=6)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _group(row: dict[str, Any], several: bool) -> str:
+    return f"{row['dataset']}\n{row['model']}" if several else row["dataset"]
+
+
+def _shade(i: int, n: int) -> str:
+    """The first method grey, the last blue, those between in other colours."""
+    between = ["#8fb3d9", "#d6bcfa", "#9ae6b4", "#f6e05e", "#fbb6ce"]
+    return BEFORE if i == 0 and n > 1 else AFTER if i == n - 1 else between[(i - 1) % len(between)]

@@ -1,7 +1,30 @@
-"""Evaluation: datasets."""
+"""Evaluation: datasets, runs over them, and what came of a run beside what the paper published."""
 
 from tpt_lib.evaluation.datasets import EvalSet, ImageFiles, dataset_names, load_dataset
+from tpt_lib.evaluation.metrics import calibration_error, mcnemar, relative_improvement
+from tpt_lib.evaluation.paper import PaperTable, paper_tables, published
 from tpt_lib.evaluation.problems import Problem, Problems
 from tpt_lib.evaluation.registry import ENTRIES, Entry
+from tpt_lib.evaluation.report import Report
+from tpt_lib.evaluation.runs import Run, merge_runs, read_run
 
-__all__ = ["ENTRIES", "Entry", "EvalSet", "ImageFiles", "Problem", "Problems", "dataset_names", "load_dataset"]
+__all__ = [
+    "ENTRIES",
+    "Entry",
+    "EvalSet",
+    "ImageFiles",
+    "PaperTable",
+    "Problem",
+    "Problems",
+    "Report",
+    "Run",
+    "calibration_error",
+    "dataset_names",
+    "load_dataset",
+    "mcnemar",
+    "merge_runs",
+    "paper_tables",
+    "published",
+    "read_run",
+    "relative_improvement",
+]
