@@ -6,6 +6,7 @@ from tpt_lib.evaluation.paper import PaperTable, paper_tables, published
 from tpt_lib.evaluation.problems import Problem, Problems
 from tpt_lib.evaluation.registry import ENTRIES, Entry
 from tpt_lib.evaluation.report import Report
+from tpt_lib.evaluation.runner import evaluate
 from tpt_lib.evaluation.runs import Run, merge_runs, read_run
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Run",
     "calibration_error",
     "dataset_names",
+    "evaluate",
     "load_dataset",
     "mcnemar",
     "merge_runs",

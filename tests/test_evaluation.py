@@ -1,0 +1,283 @@
+"""The runner: what it writes, kills at random moments, other settings, bad images, workers, ranks and a Ray cluster."""
+
+import functools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+from zoo import fresh
+
+import tpt_lib
+from tpt_lib import EvalSet, evaluate, tpt_predict, zero_shot_predict
+
+NAMES = ("cat", "dog", "red panda", "kite", "hen", "ant")
+METHODS = {"zero-shot": zero_shot_predict, "TPT": tpt_predict}
+
+
+class Noise(Dataset):
+    """Random pictures of each class; those whose number is in ``bad`` cannot be read."""
+
+    def __init__(self, count=12, bad=(), slow=0.0):
+        self.count, self.bad, self.slow = count, set(bad), slow
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, i):
+        time.sleep(self.slow)
+        draw = torch.Generator().manual_seed(i)
+        image = torch.randint(256, (3, 40, 50), dtype=torch.uint8, generator=draw)
+        return (f"no/such/file{i}.png" if i in self.bad else image), i % len(NAMES)
+
+
+@functools.cache
+def model():
+    return fresh("open_clip-vit")
+
+
+def run(out, samples=None, **options):
+    options = {"model": model(), "n_views": 8, "workers": 0, **options}
+    return evaluate(options.pop("method", METHODS), EvalSet("noise", samples or Noise(), NAMES), out=out, **options)
+
+
+def content(path):
+    """A run file without what depends on the clock and on versions."""
+    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k not in ("seconds", "versions")} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "whole.jsonl"
+    run(path, seeds=(0, 1))
+    return path
+
+
+def test_rows_are_what_the_methods_say(whole):
+    header, *rows = content(whole)
+    assert (header["kind"], header["dataset"], header["n"], header["seeds"]) == ("run", "noise", 12, [0, 1])
+    assert [(row["seed"], row["sample"]) for row in rows] == [(s, i) for s in (0, 1) for i in range(12)]
+    prompts = tpt_lib.class_prompts(model(), NAMES)
+    for row in (rows[3], rows[17]):
+        image, label = Noise()[row["sample"]]
+        assert row["truth"] == label
+        views = tpt_lib.augment_views(image, model().image_spec, n_views=8, seed=row["seed"])
+        features = tpt_lib.encode_views(model(), views)
+        for name, method in METHODS.items():
+            want, got = method(model(), prompts, features), row["methods"][name]
+            assert got["index"] == want.index
+            assert abs(got["confidence"] - float(want.probs.max())) < 1e-5
+            assert abs(got["entropy"] - want.entropy) < 1e-5
+            assert got["top5"] == [NAMES.index(n) for n, _ in want.top(5)]
+    seconds = json.loads(whole.read_text().splitlines()[1])["seconds"]
+    assert set(seconds) == {"views", "features", "zero-shot", "TPT"}
+
+
+def test_the_report_is_of_the_file(whole):
+    report = run(whole, seeds=(0, 1))  # finished: nothing is computed
+    _, *rows = content(whole)
+    for said in report.rows():
+        right = [row["methods"][said["method"]]["index"] == row["truth"] for row in rows]
+        assert (
+            abs(said["top1"] - sum(right) / len(right)) < 1e-6
+            or abs(said["top1"] - 100 * sum(right) / len(right)) < 1e-4
+        )
+
+
+@pytest.mark.parametrize("options", [{"batch": 5}, {"workers": 2}, {"workers": 1, "batch": 4}])
+def test_nothing_depends_on_batch_and_workers(options, whole, tmp_path):
+    run(tmp_path / "run.jsonl", seeds=(0, 1), **options)
+    for got, want in zip(content(tmp_path / "run.jsonl"), content(whole), strict=True):
+        methods, wanted = got.pop("methods", None), want.pop("methods", None)
+        assert got == want
+        if isinstance(methods, dict):
+            for name in METHODS:
+                assert methods[name]["index"] == wanted[name]["index"]
+                assert abs(methods[name]["confidence"] - wanted[name]["confidence"]) < 1e-4
+
+
+def lines_of(path):
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def killed(path, more, delay):
+    """A process that evaluates, killed for good when so many more lines are there, and a moment has passed."""
+    wanted = lines_of(path) + more
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        run(path, Noise(slow=0.005), seeds=(0, 1))
+        os._exit(0)
+    deadline = time.monotonic() + 30
+    while lines_of(path) < min(wanted, 25) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def test_twenty_kills_at_random_moments_lose_nothing(whole, tmp_path):
+    path = tmp_path / "run.jsonl"
+    chance = random.Random(0)
+    seen = [0]
+    for _ in range(20):
+        killed(path, chance.choice([0, 1, 1, 2]), chance.uniform(0, 0.03))
+        seen.append(lines_of(path))
+        assert seen[-1] >= seen[-2] - 1  # at most the line in flight
+    assert len({n for n in seen if 1 < n < 25}) > 5, seen
+    run(path, seeds=(0, 1))
+    assert content(path) == content(whole)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 40])
+def test_half_a_line_is_dropped(cut, whole, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(whole.read_bytes().splitlines(keepends=True)[:9])[:-cut])
+    run(path, seeds=(0, 1))
+    assert content(path) == content(whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": (0,)}, r"seeds is \[0, 1\] there and \[0\] here"),
+        ({"n_views": 4}, "settings is .*there and"),
+        ({"samples": Noise(11)}, "n is 12 there and 11 here"),
+        ({"method": {"zero-shot": zero_shot_predict}}, "methods is"),
+        ({"method": {**METHODS, "TPT": functools.partial(tpt_predict, steps=2)}}, "settings is"),
+    ],
+)
+def test_another_run_in_the_same_file_is_refused(change, message, whole):
+    before = whole.read_bytes()
+    with pytest.raises(ValueError, match=f"is of another run: .*{message}"):
+        run(whole, **{"seeds": (0, 1), **change})
+    assert whole.read_bytes() == before
+
+
+def test_another_model_in_the_same_file_is_refused(whole):
+    other = fresh("open_clip-vit")
+    with torch.no_grad():
+        other.module.visual.proj[0, 0] += 1
+    with pytest.raises(ValueError, match="is of another run: settings"):
+        run(whole, seeds=(0, 1), model=other)
+
+
+def test_a_bad_image_is_a_row_with_its_error(whole, tmp_path):
+    report = run(tmp_path / "run.jsonl", Noise(bad=[2, 7]), batch=4)
+    _, *rows = content(tmp_path / "run.jsonl")
+    assert [row["sample"] for row in rows if "error" in row] == [2, 7]
+    assert "file2.png" in rows[2]["error"]
+    assert "methods" not in rows[2]
+    assert all(said["errors"] == 2 and said["n"] == 10 for said in report.rows())
+    with pytest.raises(ValueError, match=r"sample 2 cannot be used: .*file2\.png"):
+        run(tmp_path / "strict.jsonl", Noise(bad=[2, 7]), strict=True)
+
+
+def test_methods_that_take_views_and_prompts_of_their_own(tmp_path):
+    def brightest(model, prompts, views):
+        assert views.shape == (8, 3, 32, 32)
+        return tpt_lib.Prediction(prompts.names, torch.arange(6.0))
+
+    brightest.takes_views = True
+    coop = tpt_lib.class_prompts(model(), NAMES, context=tpt_lib.gaussian_context(model(), 4))
+    methods = {"views": brightest, "coop": (zero_shot_predict, coop), "both": (tpt_lib.prompts_predict, [coop, coop])}
+    run(tmp_path / "run.jsonl", Noise(3), method=methods, batch=2)
+    for row in content(tmp_path / "run.jsonl")[1:]:
+        assert row["methods"]["views"]["index"] == 5
+        assert row["methods"]["coop"]["index"] == row["methods"]["both"]["index"]
+
+
+def test_progress_shows_the_accuracy(tmp_path, capsys):
+    run(tmp_path / "run.jsonl", Noise(3), progress=True)
+    assert "zero-shot=" in capsys.readouterr().err
+    run(tmp_path / "quiet.jsonl", Noise(3))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": {}}, "at least one method"),
+        ({"seeds": ()}, "at least one method, one seed"),
+        ({"batch": 0}, "a batch of one"),
+        ({"samples": Noise(0)}, "no samples"),
+        ({"engine": "slurm"}, "engine must be one of local, ray"),
+        ({"prompts": "other"}, "the prompts have 1 classes and the dataset 6"),
+    ],
+)
+def test_bad_input(change, message, tmp_path, no_shape_checks):
+    if "prompts" in change:
+        change = {"prompts": tpt_lib.class_prompts(model(), ["cat"])}
+    samples = change.pop("samples", Noise(2))
+    with pytest.raises(ValueError, match=message):
+        evaluate(
+            change.pop("method", METHODS), EvalSet("noise", samples, NAMES), out=tmp_path / "x", model=model(), **change
+        )
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_method_of_another_shape(tmp_path):
+    with pytest.raises(TypeError, match="odd must return a Prediction"):
+        run(tmp_path / "x", Noise(2), method={"odd": lambda model, prompts, features: 3})
+
+
+RANKS = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+torch.set_num_threads(1)
+import test_evaluation
+test_evaluation.run(sys.argv[2], seeds=(0, 1))
+"""
+
+
+def test_ranks_of_torchrun_merge_their_rows(whole, tmp_path):
+    (tmp_path / "job.py").write_text(RANKS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29713"]
+    here = str(Path(__file__).parent)
+    command += [str(tmp_path / "job.py"), here, str(tmp_path / "run.jsonl")]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert content(tmp_path / "run.jsonl") == content(whole)
+
+
+def test_a_ray_cluster_gives_the_same_rows_while_a_worker_dies(whole, tmp_path):
+    import ray
+
+    here = str(Path(__file__).parent)
+    pids = tmp_path / "pids"
+    pids.mkdir()
+
+    class Watched(Noise):
+        """Notes the process that reads it; the first one to read sample 5 kills itself, as the kernel would."""
+
+        def __getitem__(self, i):
+            (pids / str(os.getpid())).touch()
+            if i == 5 and not (tmp_path / "killed").exists():
+                (tmp_path / "killed").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__getitem__(i)
+
+    paths = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
+    try:
+        run(tmp_path / "run.jsonl", Watched(), seeds=(0, 1), engine="ray", workers=2, batch=2)
+    finally:
+        ray.shutdown()
+    assert (tmp_path / "killed").exists()
+    assert len(list(pids.iterdir())) >= 3  # two workers, and the one that took the place of the dead
+    got, want = content(tmp_path / "run.jsonl"), content(whole)
+    assert [(r["seed"], r["sample"], r["truth"]) for r in got[1:]] == [
+        (r["seed"], r["sample"], r["truth"]) for r in want[1:]
+    ]
+    for row, wanted in zip(got[1:], want[1:], strict=True):
+        for name in METHODS:
+            assert row["methods"][name]["index"] == wanted["methods"][name]["index"]
+            assert abs(row["methods"][name]["confidence"] - wanted["methods"][name]["confidence"]) < 1e-4
