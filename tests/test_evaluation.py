@@ -281,3 +281,57 @@ def test_a_ray_cluster_gives_the_same_rows_while_a_worker_dies(whole, tmp_path):
         for name in METHODS:
             assert row["methods"][name]["index"] == wanted["methods"][name]["index"]
             assert abs(row["methods"][name]["confidence"] - wanted["methods"][name]["confidence"]) < 1e-4
+
+
+def problems_of(count, bad=()):
+    from test_bongard import problem_of
+
+    made = [(*problem_of(seed, queries=2), ("positive", "negative")) for seed in range(count)]
+    return [(["no/such.png"], *p[1:]) if i in bad else p for i, p in enumerate(made)]
+
+
+def bongard_run(out, count=5, bad=(), **options):
+    data = EvalSet("bongard", problems_of(count, bad), ("positive", "negative"))
+    methods = {
+        "TPT": functools.partial(tpt_lib.bongard_tpt, steps=4),
+        "prototype": tpt_lib.bongard_prototype,
+    }
+    return tpt_lib.evaluate_bongard(methods, data, model=model(), out=out, **options)
+
+
+def test_bongard_rows_are_the_verdicts_and_a_killed_run_goes_on(tmp_path):
+    report = bongard_run(tmp_path / "run.jsonl", seeds=(0, 1), batch=2)
+    header, *rows = content(tmp_path / "run.jsonl")
+    assert header["n"] == 10
+    for row in rows:
+        problem = problems_of(5)[row["sample"] // 2]
+        query = row["sample"] % 2
+        assert row["truth"] == ("positive", "negative")[query]
+        alone = tpt_lib.bongard_tpt(model(), *problem[:3], steps=4, seed=row["seed"])
+        assert ("positive", "negative")[row["methods"]["TPT"]["index"]] == alone.verdicts[query]
+        assert abs(row["methods"]["TPT"]["confidence"] - float(alone.logits[query].softmax(0).max())) < 1e-4
+    by_name = {said["method"]: said for said in report.rows()}
+    right = [row["methods"]["prototype"]["index"] == ("positive", "negative").index(row["truth"]) for row in rows]
+    assert by_name["prototype"]["n"] == 10
+    assert min(abs(by_name["prototype"]["top1"] - scale * sum(right) / 20) for scale in (1, 100)) < 1e-4
+    lines = (tmp_path / "run.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "cut.jsonl").write_bytes(b"".join(lines[:4])[:-3])  # in the middle of a problem
+    bongard_run(tmp_path / "cut.jsonl", seeds=(0, 1), batch=2)
+    assert [(r["seed"], r["sample"]) for r in content(tmp_path / "cut.jsonl")[1:]] == [
+        (r["seed"], r["sample"]) for r in rows
+    ]
+
+
+def test_bad_bongard_problems(tmp_path):
+    report = bongard_run(tmp_path / "run.jsonl", bad=[1], batch=2)
+    errors = [row for row in content(tmp_path / "run.jsonl")[1:] if "error" in row]
+    assert [row["sample"] for row in errors] == [2, 3]
+    assert "no/such.png" in errors[0]["error"]
+    assert all(said["errors"] == 2 for said in report.rows())
+    with pytest.raises((ValueError, OSError), match=r"no/such\.png"):
+        bongard_run(tmp_path / "strict.jsonl", bad=[1], strict=True)
+    data = EvalSet("bongard", [(1, 2, 3, ("yes",))], ("positive", "negative"))
+    with pytest.raises(ValueError, match=r"a problem is .positives, negatives, queries, truths."):
+        tpt_lib.evaluate_bongard(tpt_lib.bongard_tpt, data, model=model(), out=tmp_path / "x")
+    with pytest.raises(ValueError, match="at least one method"):
+        tpt_lib.evaluate_bongard({}, data, model=model(), out=tmp_path / "x")

@@ -8,6 +8,7 @@ from tpt_lib.evaluation.registry import ENTRIES, Entry
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.runner import evaluate
 from tpt_lib.evaluation.runs import Run, merge_runs, read_run
+from tpt_lib.evaluation.solving import evaluate_bongard
 
 __all__ = [
     "ENTRIES",
@@ -22,6 +23,7 @@ __all__ = [
     "calibration_error",
     "dataset_names",
     "evaluate",
+    "evaluate_bongard",
     "load_dataset",
     "mcnemar",
     "merge_runs",

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from tpt_lib.comparing import takes_views, with_prompts
 from tpt_lib.evaluation.datasets import EvalSet
 from tpt_lib.evaluation.distributed import merge_shares, ray_rows, share
+from tpt_lib.evaluation.metrics import truth_index
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.writing import Row, RunFile, describe, fingerprint
 from tpt_lib.model import ClipLike, ImageSpec, encode_views
@@ -66,6 +67,12 @@ def evaluate(
 
     Raises:
         ValueError: if ``out`` is of a run with other settings.
+
+    >>> data = tpt_lib.EvalSet("noise", [(torch.rand(3, 40, 60), 0), (torch.rand(3, 40, 60), 1)], ("cat", "dog"))
+    >>> methods = {"zero-shot": tpt_lib.zero_shot_predict, "TPT": tpt_lib.tpt_predict}
+    >>> report = evaluate(methods, data, model=model, out=f"{folder}/run.jsonl", n_views=4, workers=0)
+    >>> [(row["method"], row["n"]) for row in report.rows()]
+    [('zero-shot', 2), ('TPT', 2)]
     """
     prompts = class_prompts(model, dataset.classes, template=dataset.template) if prompts is None else prompts
     methods = method if isinstance(method, Mapping) else {getattr(method, "__name__", "method"): method}
@@ -87,7 +94,7 @@ def evaluate(
     work = _Work(model, cases, samples, views, strict)
     rank, ranks = share()
     own = Path(out) if ranks == 1 else Path(f"{out}.rank{rank}")
-    with RunFile(own, header) as run, _Bar(run, len(seeds) * len(range(rank, header["n"], ranks)), progress) as bar:
+    with RunFile(own, header) as run, Bar(run, len(seeds) * len(range(rank, header["n"], ranks)), progress) as bar:
         for rows in _engine(engine, work, run, (rank, ranks), batch, workers):
             run.add(rows)
             bar.add(rows)
@@ -220,7 +227,7 @@ class _Items(Dataset[_Item]):
         return item
 
 
-class _Bar:
+class Bar:
     """A progress bar with the accuracy so far of every method."""
 
     def __init__(self, run: RunFile, total: int, progress: bool | None) -> None:
@@ -236,7 +243,7 @@ class _Bar:
         for row in rows:
             self.seen += "methods" in row
             for name, result in row.get("methods", {}).items():
-                self.right[name] = self.right.get(name, 0) + (result["index"] == row["truth"])
+                self.right[name] = self.right.get(name, 0) + (result["index"] == truth_index(row["truth"]))
 
     def add(self, rows: list[Row]) -> None:
         self._count(rows)
@@ -245,7 +252,7 @@ class _Bar:
         )
         self.bar.update(len(rows))
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
