@@ -211,8 +211,9 @@ def plot_accuracies(report: Report) -> Figure:
     >>> row = {"seed": 0, "sample": 0, "truth": 0, "methods": {"TPT": said}}
     >>> header = {"dataset": "pets", "split": "test", "classes": ["cat", "dog"], "methods": ["TPT"], "seeds": [0], "n": 1}
     >>> run = tpt_lib.evaluation.Run({**header, "settings": {}, "hash": ""}, (row,))
-    >>> [bar.get_height() for bar in plot_accuracies(tpt_lib.Report((run,))).axes[0].patches]
-    [100.0]
+    >>> figure = plot_accuracies(tpt_lib.Report((run,)))
+    >>> [text.get_text() for text in figure.axes[0].texts]
+    ['100.0']
     """
     rows = [row for row in [*report.rows(), *report.averages()] if row["top1"] is not None]
     several = len({row["model"] for row in rows}) > 1
@@ -230,8 +231,8 @@ def plot_accuracies(report: Report) -> Figure:
             axes.errorbar(places, heights, deviations, fmt="none", ecolor="black", elinewidth=0.8, capsize=2)
         for place, height in zip(places, heights, strict=True):
             colour = "white" if i == len(methods) - 1 and height > 8 else "black"
-            at: Any = {"xytext": (0, 2), "textcoords": "offset points", "ha": "center"}
-            axes.annotate(f"{height:.1f}", (place, 0), fontsize=6, color=colour, **at)
+            text = f"{height:.1f}"
+            axes.annotate(text, (place, 0), (0, 2), textcoords="offset points", ha="center", fontsize=6, color=colour)
         known = [(place, row["paper"]) for place, row in zip(places, own, strict=True) if row["paper"] is not None]
         for x, y in known:
             axes.hlines(y, x - width / 2, x + width / 2, color=PUBLISHED, linewidth=1.6, label="the paper's")

@@ -209,9 +209,9 @@ class Report:
         rows = [*self.rows(), *self.averages()]
         notes = []
         if cited := sorted({row["paper_table"] for row in rows if row["paper_table"] is not None}):
-            models = " and ".join(dict.fromkeys(filter(None, (backbone_key(row["model"]) for row in rows))))
+            models = dict.fromkeys(filter(None, (backbone_key(row["model"]) for row in rows)))
             tables = f"table{'s' * (len(cited) > 1)} {', '.join(map(str, cited))}"
-            notes.append(f"paper: top-1 of Shu et al., NeurIPS 2022, {tables}, {models}")
+            notes.append(", ".join(["paper: top-1 of Shu et al., NeurIPS 2022", tables, *models]))
         for run in self.runs:
             of_name: dict[str, list[float]] = {}
             for row in run.rows:
@@ -256,7 +256,7 @@ class Report:
 
 
 def _paper(label: str, method: str, model: str, seeds: int) -> dict[str, Any]:
-    entry = find_entry(label, method, model, seeds=seeds) if backbone_key(model) else None
+    entry = find_entry(label, method, model, seeds=seeds)
     if entry is None:
         return dict.fromkeys(("paper", "paper_std", "paper_table"))
     return {"paper": entry.value, "paper_std": entry.std, "paper_table": entry.table}
