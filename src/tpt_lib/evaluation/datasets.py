@@ -177,7 +177,7 @@ def _registered(
     if split not in known:
         raise ValueError(f"{entry.name}: split must be one of {', '.join(known)}, but got {split!r}")
     if entry.family == "synsets":
-        found = read_synsets(entry, root, split, subset=subset)
+        found = read_synsets(entry, root, split)
     else:
         found, split = read_splits(entry, root, split)
         found = _present(entry, found, subset=subset)
@@ -261,8 +261,8 @@ def _check_classes(entry: Entry, found: Listing) -> None:
     empty = [name for label, name in enumerate(found.classes) if label not in labels]
     if empty:
         raise ValueError(
-            f"{entry.name}: {len(empty)} of {len(found.classes)} classes have no images: {shown(empty)}. Get the split file "
-            "and the images again, or pass subset=True if this is meant to be a part of it"
+            f"{entry.name}: {len(empty)} of {len(found.classes)} classes have no images: {shown(empty)}. Unpack the images "
+            "again (and get the split file again, if there is one), or pass subset=True if a part of it is meant"
         )
 
 

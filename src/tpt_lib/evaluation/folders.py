@@ -81,7 +81,7 @@ def read_folder(folder: Path, classes: Sequence[str] | None, *, subset: bool) ->
     return _listing(images, [synsets.get(name, name) for name in images])
 
 
-def read_synsets(entry: Entry, root: Path, split: str, *, subset: bool) -> Listing:
+def read_synsets(entry: Entry, root: Path, split: str) -> Listing:
     """ImageNet or one of its variants: a folder for each synset; ImageNet-V2 has the labels' numbers instead."""
     names = imagenet_names(entry.name)
     keys = list(names)
@@ -102,12 +102,6 @@ def read_synsets(entry: Entry, root: Path, split: str, *, subset: bool) -> Listi
         raise ValueError(
             f"{entry.name}: {len(unknown)} of {len(images)} folders in {folder} are not among its {len(keys)} classes: "
             f"{shown(unknown)}; expected {keys[0]!r} … {keys[-1]!r}. Is this another dataset? Otherwise remove them"
-        )
-    empty = [name for name in keys if not images.get(name)]
-    if empty and not subset:
-        raise ValueError(
-            f"{entry.name}: {len(empty)} of {len(keys)} classes have no images in {folder}: {shown(empty)}. Unpack the "
-            "dataset again, or pass subset=True if this is meant to be a part of it"
         )
     return _listing({key: images.get(key, []) for key in keys}, list(names.values()))
 
