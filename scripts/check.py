@@ -10,7 +10,7 @@ CHECKS = [
     ["-m", "ruff", "format", "--check"],
     ["-m", "mypy"],
     ["scripts/architectures.py", "--check"],
-    ["-m", "pytest", "--durations=10"],
+    ["-m", "pytest", "--numprocesses=auto", "--dist=loadfile", "--durations=10"],
 ]
 
 for check in CHECKS:

@@ -84,6 +84,7 @@ class ModuleClip:
     image_features: Callable[[Any, Tensor], Tensor]
     text_features: Callable[[Any, Tensor], Tensor]
     tower: Callable[[Any], CausalTower | str]
+    name: str = ""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModuleClip) and self.module is other.module
@@ -92,7 +93,7 @@ class ModuleClip:
         return id(self.module)
 
     def __repr__(self) -> str:
-        return f"<{type(self.module).__name__} as ClipLike, images {self.image_spec.size}>"
+        return f"<{self.name or type(self.module).__name__} as ClipLike, images {self.image_spec.size}>"
 
     @property
     def logit_scale(self) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def load_open_clip(
         raise ValueError(f"load_open_clip: the weights {str(pretrained)!r} do not fit {name!r}. {error}") from error
     wrapped = wrap_open_clip(module, tokenizer or open_clip.get_tokenizer(name), image_spec)
     assert wrapped is not None
-    return wrapped
+    return replace(wrapped, name=f"{name} {Path(str(pretrained or '')).name}".strip())
 
 
 def wrap_open_clip(module: nn.Module, tokenizer: Tokenizer, image_spec: ImageSpec | None) -> ModuleClip | None:

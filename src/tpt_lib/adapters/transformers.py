@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
     if wrapped is None:
         known = ", ".join(sorted(CLASSES))
         raise TypeError(f"load_transformers: {str(path_or_id)!r} is a {type(module).__name__}; known are {known}")
-    return wrapped
+    return replace(wrapped, name=Path(path_or_id).name)
 
 
 def wrap_transformers(

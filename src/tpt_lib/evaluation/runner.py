@@ -18,7 +18,7 @@ from tpt_lib.evaluation.datasets import EvalSet
 from tpt_lib.evaluation.distributed import merge_shares, ray_rows, share
 from tpt_lib.evaluation.metrics import truth_index
 from tpt_lib.evaluation.report import Report
-from tpt_lib.evaluation.writing import Row, RunFile, describe, fingerprint
+from tpt_lib.evaluation.writing import Row, RunFile, describe, identify
 from tpt_lib.model import ClipLike, ImageSpec, encode_views
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts import ClassPrompts, class_prompts
@@ -79,7 +79,7 @@ def evaluate(
     cases = {name: with_prompts(each, prompts) for name, each in methods.items()}
     views = {"n_views": 64, "recipe": dataset.recipe, **views}
     _check(prompts, dataset, cases, seeds, batch, engine)
-    settings = {"views": {key: _shown(value) for key, value in views.items()}, "model": fingerprint(model)}
+    settings = {"views": {key: _shown(value) for key, value in views.items()}, **identify(model)}
     settings["methods"] = {name: describe(*case) for name, case in cases.items()}
     samples: Any = dataset.samples
     header: Row = {

@@ -15,7 +15,7 @@ from tpt_lib.bongard import SIDES, BongardPrediction, bongard_tpt, bongard_tpt_m
 from tpt_lib.evaluation.datasets import EvalSet
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.runner import Bar
-from tpt_lib.evaluation.writing import Row, RunFile, describe, fingerprint
+from tpt_lib.evaluation.writing import Row, RunFile, describe, identify
 from tpt_lib.model import ClipLike
 from tpt_lib.objectives import entropy
 from tpt_lib.views import encode_images
@@ -67,7 +67,7 @@ def evaluate_bongard(
     starts = [0]
     for problem in samples:
         starts.append(starts[-1] + len(_truths(problem)))
-    settings = {"model": fingerprint(model), "methods": {name: describe(each, []) for name, each in methods.items()}}
+    settings = {**identify(model), "methods": {name: describe(each, []) for name, each in methods.items()}}
     header: Row = {
         "dataset": dataset.name,
         "split": dataset.split,

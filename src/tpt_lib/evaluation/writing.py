@@ -78,12 +78,14 @@ class RunFile:
         self._file.close()
 
 
-def fingerprint(model: Any) -> str:
-    """What tells one model's weights from another's: a hash of them where the model has a module, else its description."""
+def identify(model: Any) -> dict[str, str]:
+    """The model's name, and what tells its weights from another's: a hash of them, where it has a module."""
     module = getattr(model, "module", None)
-    if not isinstance(module, torch.nn.Module):
-        return repr(model)
-    return f"{type(module).__name__} {_digest(module.state_dict().values())}"
+    name = getattr(model, "name", "") or type(module if isinstance(module, torch.nn.Module) else model).__name__
+    return {
+        "model": name,
+        "weights": _digest(module.state_dict().values()) if isinstance(module, torch.nn.Module) else repr(model),
+    }
 
 
 def describe(method: Any, prompts: Any) -> str:
