@@ -184,6 +184,7 @@ def test_few_tokens_give_the_same(name, where, monkeypatch):
     monkeypatch.setattr(tpt_lib.packed, "FEW", 1000)
     test_features_logits_and_gradients_are_the_plain_ones(name, where, "fast")
     test_a_batch_of_contexts_gives_what_one_at_a_time_gives("fast", where)
+    test_five_steps_of_tuning_are_the_plain_ones(name, where, "fast")
 
 
 @pytest.mark.parametrize("where", WORDINGS)

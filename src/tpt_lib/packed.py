@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
@@ -80,16 +79,17 @@ def packed_features(
     x = x + tower.positions[positions].to(x.dtype)
     for block in tower.blocks[:-1]:
         q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=block.heads) for t in block.qkv(x))
-        attended = _attention(q, k, v, packing) if seen is None else F.scaled_dot_product_attention(q, k, v, seen)
+        attended = _attention(q, k, v, packing) if seen is None else _masked(q, k, v, seen)
         x = block.merge(x, rearrange(attended, "b h n d -> b n (h d)"))
     last = tower.blocks[-1]
     q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=last.heads) for t in last.qkv(x))
     q = q[:, :, ends]
-    if seen is None:
-        attended = _own_attention(q, k, v, packing, last=True)
-    else:
-        attended = F.scaled_dot_product_attention(q, k, v, seen[ends])
+    attended = _own_attention(q, k, v, packing, last=True) if seen is None else _masked(q, k, v, seen[ends])
     return tower.finish(last.merge(x[:, ends], rearrange(attended, "b h n d -> b n (h d)")))
+
+
+def _masked(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+    return (q * q.shape[-1] ** -0.5 @ k.mT).masked_fill(~seen, -torch.inf).softmax(dim=-1) @ v
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, packing: Packing) -> Tensor:
