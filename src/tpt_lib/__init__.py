@@ -17,11 +17,13 @@ from tpt_lib.evaluation import (
     dataset_names,
     evaluate,
     evaluate_bongard,
+    hold_out,
     load_dataset,
     mcnemar,
     paper_tables,
     published,
     relative_improvement,
+    transfer,
 )
 from tpt_lib.fitting import Fitted, few_shot, fit_conditional_prompt, fit_prompt
 from tpt_lib.groups import group_predict
@@ -87,6 +89,7 @@ __all__ = [
     "fit_prompt",
     "gaussian_context",
     "group_predict",
+    "hold_out",
     "image_generator",
     "initial_text",
     "load_dataset",
@@ -120,6 +123,7 @@ __all__ = [
     "text_path",
     "tpt_classify",
     "tpt_predict",
+    "transfer",
     "tune_prompt",
     "vote_predict",
     "wrap",
