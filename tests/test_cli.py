@@ -3,6 +3,7 @@
 import functools
 import importlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -59,7 +60,7 @@ def ran(capsys, line):
 
 
 def commands():
-    return [action for action in cli.parser()._actions if action.dest == "command"][0].choices
+    return next(action for action in cli.parser()._actions if action.dest == "command").choices
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -338,21 +339,24 @@ def test_warnings_are_one_line(capsys, monkeypatch):
     assert ran(capsys, "models") == (0, "", ["tpt-lib: warning: the split is another"])
 
 
+def test_help_does_without_torch():
+    code = "import sys; from tpt_lib import cli\ntry: cli.main(['evaluate', '--help'])\nexcept SystemExit: pass\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, text=True
+    )
+    assert done.stdout.startswith("usage: tpt-lib evaluate")
+    assert done.stdout.endswith("False\n")
+
+
+def test_a_reader_that_has_gone_is_no_error(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert cli.main(["datasets"]) == 0
+
+
 def test_as_a_program(tmp_path):
-    def run(*args, **options):
-        return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=tmp_path, **options)
-
-    code = "import sys\nfrom tpt_lib import cli\ntry:\n    cli.main(['evaluate', '--help'])\nexcept SystemExit: pass\n"
-    helped = run("-c", f"{code}print('torch' in sys.modules)", check=True).stdout
-    assert helped.startswith("usage: tpt-lib evaluate")
-    assert helped.endswith("False\n")
-    refused = run("-m", "tpt_lib", "report", "none.jsonl")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "tpt-lib: error: [Errno 2] No such file or directory: 'none.jsonl'\n"
-
-
-def test_a_pipe_that_closes_is_no_error(tmp_path):
-    script = f"{sys.executable} -m tpt_lib datasets | head -n 1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout.split()[-1] == "0"
-    assert done.stderr == ""
+    done = subprocess.run([sys.executable, "-m", "tpt_lib", "report", "none"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "tpt-lib: error: [Errno 2] No such file or directory: 'none'\n"

@@ -24,7 +24,17 @@ def imported(code):
 
 
 def test_import_is_light():
-    assert imported("import tpt_lib") == set()
+    assert imported("import tpt_lib; tpt_lib.evaluate") == set()
+
+
+def test_names_are_imported_when_first_used():
+    assert run("import sys, tpt_lib; print('torch' in sys.modules, 'evaluate' in dir(tpt_lib))").split() == [
+        "False",
+        "True",
+    ]
+    assert run("from tpt_lib import *; print(evaluate.__name__)") == "evaluate\n"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tpt_lib.nothing
 
 
 def test_that_the_test_of_light_import_can_fail(tmp_path):
@@ -64,6 +74,10 @@ def test_the_wheel_works_from_another_folder(tmp_path):
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", target, wheel]
     subprocess.run(install, check=True, capture_output=True)
     assert (target / "tpt_lib/py.typed").is_file()
+    helped = [sys.executable, target / "bin/tpt-lib", "--help"]
+    assert (
+        b"classify" in subprocess.run(helped, env={**os.environ, "PYTHONPATH": str(target)}, capture_output=True).stdout
+    )
     example = (ROOT / "examples/wrap_your_own.py").read_text()
     code = f"import tpt_lib; assert tpt_lib.__file__.startswith({str(target)!r}), tpt_lib.__file__\n{example}"
     assert "red panda" in run(code, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})

@@ -28,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             from tpt_lib.commands import COMMANDS
 
-            return COMMANDS[args.command](args)
+            code = COMMANDS[args.command](args)
+            sys.stdout.flush()
+            return code
         except KeyboardInterrupt:
             say("stopped; evaluate goes on from here when it is run again")
             return STOPPED
