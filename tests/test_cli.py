@@ -4,6 +4,7 @@ import functools
 import importlib
 import json
 import os
+import pathlib
 import re
 import shlex
 import subprocess
@@ -71,6 +72,12 @@ def test_every_command_has_examples_that_parse_and_exit_codes(name):
     for example in examples:
         assert cli.parser().parse_args(shlex.split(example)[1:]).command == name
     assert "exit codes:" in text
+
+
+def test_the_commands_in_the_page_parse():
+    page = pathlib.Path(__file__).parent.parent / "docs/evaluating.md"
+    lines = re.findall(r"^tpt-lib .*", page.read_text(), flags=re.MULTILINE)
+    assert {cli.parser().parse_args(shlex.split(line)[1:]).command for line in lines} == set(cli.COMMANDS)
 
 
 def test_every_command_does_something():
