@@ -18,6 +18,7 @@ from zoo import fresh
 
 import tpt_lib
 from tpt_lib import cli
+from tpt_lib.evaluation import Problem
 
 STYLE = "noto-v1"
 
@@ -35,8 +36,12 @@ def noise(seed):
 def embedded(monkeypatch, tmp_path):
     """A small random model and three random drawings in place of the embedded ones; commands run in an empty folder."""
     data = tpt_lib.EvalSet(STYLE, [(noise(i), i) for i in range(3)], ("cat", "dog", "red panda"), "a drawing of a {}.")
+    sides = [tuple(noise(i) for i in range(first, first + 6)) for first in (0, 6)]
+    problem = Problem(*sides, (noise(12), noise(13)), ("positive", "negative"))
+    problems = tpt_lib.EvalSet("tiny-bongard", [problem] * 2, ("positive", "negative"))
     monkeypatch.setattr("tpt_lib.load_tiny", small_model, raising=False)
     monkeypatch.setattr("tpt_lib.tiny_samples", lambda style: data, raising=False)
+    monkeypatch.setattr("tpt_lib.tiny_bongard_problems", lambda: problems, raising=False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -232,6 +237,7 @@ def test_evaluate_says_what_is_wrong(capsys, tmp_path):
         f"evaluate --dataset {STYLE} --limit 0": "--limit must be at least 1, but is 0",
         f"compare a.png --dataset {STYLE}": "images or --dataset, not both",
         "compare a.png": "give --classes or --classes-file",
+        "datasets --root none": "--root: 'none' is not a folder",
     }.items():
         code, out, (error,) = ran(capsys, line)
         assert (code, out) == (2, "")
@@ -251,6 +257,8 @@ def test_bongard_problems_are_solved(capsys, tmp_path):
     assert code == 0
     (row,) = json.loads(out)["rows"]
     assert (row["dataset"], row["method"], row["n"]) == ("bongard-hoi/seen_act_seen_obj", "prototype", 2)
+    code, out, _ = ran(capsys, "evaluate --dataset tiny-bongard --limit 1 --methods prototype --json")
+    assert (code, json.loads(out)["rows"][0]["n"]) == (0, 2)
     code, _, (error,) = ran(capsys, line.replace("evaluate", "compare"))
     assert code == 2
     assert "evaluate takes Bongard problems" in error
@@ -288,7 +296,7 @@ def test_report(capsys, tmp_path):
 def test_datasets(capsys, tmp_path):
     rows = {row["name"]: row for row in json.loads(ran(capsys, "datasets --json")[1])}
     assert rows["dtd"] == {"name": "dtd", "classes": 47, "train": 2820, "val": 1128, "test": 1692, "views": "augmix"}
-    assert rows[STYLE]["test"] == 3
+    assert (rows[STYLE]["test"], rows["tiny-bongard"]["test"]) == (3, 2)
     assert set(tpt_lib.dataset_names()) <= set(rows)
     (tmp_path / "imagenet-r/n01443537").mkdir(parents=True)
     out = ran(capsys, "datasets --root .")[1]
@@ -300,11 +308,20 @@ def test_datasets(capsys, tmp_path):
 
 def test_demo_is_called(capsys, monkeypatch):
     called = []
-    fake = types.SimpleNamespace(demo=lambda **options: called.append(options))
+
+    def told(**options):
+        called.append(options)
+        sys.stdout.write("told\n")
+        return {"n": options["n"]}
+
+    fake = types.SimpleNamespace(demo=told)
     monkeypatch.setitem(sys.modules, "tpt_lib.tiny.demo", fake)
     monkeypatch.setitem(sys.modules, "tpt_lib.tiny", types.SimpleNamespace(demo=fake))
-    assert ran(capsys, "demo --style emojione-monotone --n 3 --seed 5 --out there")[0] == 0
-    assert called == [{"style": "emojione-monotone", "n": 3, "seed": 5, "out": "there"}]
+    line = "demo --style emojione-monotone --n 3 --seed 5 --out there.png"
+    assert ran(capsys, line) == (0, "told\n", [])
+    assert called == [{"style": "emojione-monotone", "n": 3, "seed": 5, "out": "there.png"}]
+    code, out, errors = ran(capsys, f"{line} --json")
+    assert (code, json.loads(out), errors) == (0, {"n": 3}, ["told"])
 
 
 # errors and exits

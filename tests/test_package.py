@@ -89,8 +89,9 @@ def blocks(page, language):
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name)
 def test_every_code_block_runs(page, tmp_path):
-    for block in blocks(page, "python"):
-        run(block, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    """Each with names of its own, in one process for the page."""
+    code = "\n".join(f"exec({block!r}, {{'__name__': '__main__'}})" for block in blocks(page, "python"))
+    run(code, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"})
 
 
 def test_the_example_of_a_model_of_your_own():

@@ -17,7 +17,8 @@ else:
         if importlib.util.find_spec(f"{__name__}.{name}"):
             return importlib.import_module(f"{__name__}.{name}")
         public = importlib.import_module(f"{__name__}.public")
-        globals().update({each: getattr(public, each) for each in ("__all__", *public.__all__)})
+        for each in ("__all__", *public.__all__):
+            globals().setdefault(each, getattr(public, each))
         return getattr(public, name)
 
     def __dir__() -> list[str]:

@@ -122,7 +122,10 @@ def _data(command: argparse.ArgumentParser) -> None:
     group.add_argument("--subset", action="store_true", help="accept a part of the dataset")
     group.add_argument("--limit", type=int, metavar="N", help="N samples only, spread over the dataset")
     group.add_argument(
-        "--methods", nargs="+", metavar="NAME", help="of zero-shot, 80-templates, averaged, majority-vote and tpt"
+        "--methods",
+        nargs="+",
+        metavar="NAME",
+        help="of zero-shot, 80-templates, averaged, majority-vote and tpt; for Bongard problems of prototype and tpt",
     )
 
 
@@ -168,16 +171,16 @@ def _models(command: argparse.ArgumentParser) -> None:
 
 def _demo(command: argparse.ArgumentParser) -> None:
     command.add_argument("--style", default="noto-v1", help="which drawings (default noto-v1)")
-    command.add_argument("--n", type=int, default=8, help="how many (default 8)")
+    command.add_argument("--n", type=int, default=120, help="how many (default 120)")
     command.add_argument("--seed", type=int, default=0, help="of their choice and of the views (default 0)")
-    command.add_argument("--out", metavar="FOLDER", help="save figures there")
+    command.add_argument("--out", default="tpt_demo.png", metavar="FILE", help="the figure (default tpt_demo.png)")
 
 
 COMMANDS = {
     "demo": (
-        "Tune the embedded model to a few drawings it has never seen, offline",
+        "TPT on drawings that the embedded model has never seen, offline",
         (_demo,),
-        ["", "--style emojione-monotone --n 4 --seed 1 --out figures"],
+        ["", "--style emojione-monotone --n 20 --seed 1 --out figure.png"],
     ),
     "classify": (
         "Classify images, each with a prompt tuned to it; images come before the options",
@@ -195,6 +198,7 @@ COMMANDS = {
             "--dataset noto-v1 --methods zero-shot tpt",
             "--dataset my/photos --out photos.jsonl --seeds 0 1 2",
             "--dataset imagenet-a --root /data --model ViT-B-16 --pretrained openai --limit 500",
+            "--dataset tiny-bongard --methods prototype tpt",
             "--dataset bongard-hoi --root /data --split unseen_act_unseen_obj --model RN50 --pretrained openai",
         ],
     ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,11 +16,16 @@ import torch
 import tpt_lib as tpt
 from tpt_lib.cli import say
 from tpt_lib.comparing import METHODS
+from tpt_lib.evaluation.problems import Problem
 from tpt_lib.evaluation.registry import ENTRIES, SPLITS_OF_BONGARD
 
 __all__ = ["COMMANDS"]
 
 STYLES = ("noto-v1", "emojione-monotone", "fluent-emoji-high-contrast")
+EMBEDDED: Mapping[str, Callable[[], tpt.EvalSet]] = {
+    **{style: lambda style=style: tpt.tiny_samples(style) for style in STYLES},
+    "tiny-bongard": lambda: tpt.tiny_bongard_problems(),
+}
 BONGARD: Mapping[str, Any] = {"prototype": tpt.bongard_prototype, "TPT": tpt.bongard_tpt}
 
 
@@ -102,9 +109,11 @@ def report(args: Namespace) -> int:
 
 
 def datasets(args: Namespace) -> int:
+    if args.root and not Path(args.root).is_dir():
+        raise FileNotFoundError(f"--root: {args.root!r} is not a folder")
     rows: list[dict[str, Any]] = []
-    for name in STYLES:
-        data = tpt.tiny_samples(name)
+    for name, load in EMBEDDED.items():
+        data = load()
         rows.append({"name": name, "classes": len(data.classes), "train": None, "val": None, "test": len(data)})
         rows[-1] |= {"views": data.recipe, **({"found": "embedded"} if args.root else {})}
     for entry in ENTRIES.values():
@@ -130,7 +139,10 @@ def models(args: Namespace) -> int:
 def demo(args: Namespace) -> int:
     from tpt_lib.tiny.demo import demo
 
-    demo(style=args.style, n=args.n, seed=args.seed, out=args.out)
+    with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):
+        told = demo(style=args.style, n=args.n, seed=args.seed, out=args.out)
+    if args.json:
+        _print_json(told)
     return 0
 
 
@@ -171,8 +183,8 @@ def _prompts(args: Namespace, model: Any, names: Any, template: str) -> tpt.Clas
 def _dataset(args: Namespace) -> tpt.EvalSet:
     if args.dataset is None:
         raise ValueError("--dataset is missing: a name of 'tpt-lib datasets', or a folder of folders")
-    if args.dataset in STYLES:
-        data = tpt.tiny_samples(args.dataset)
+    if args.dataset in EMBEDDED:
+        data = EMBEDDED[args.dataset]()
     else:
         data = tpt.load_dataset(args.dataset, args.root, split=args.split, classes=_classes(args), subset=args.subset)
     if args.limit is None or args.limit >= len(data):
@@ -184,7 +196,7 @@ def _dataset(args: Namespace) -> tpt.EvalSet:
 
 
 def _of_problems(data: tpt.EvalSet) -> bool:
-    return data.name in ENTRIES and ENTRIES[data.name].family == "problems"
+    return isinstance(data.samples[0], Problem)  # type: ignore[index]
 
 
 def _methods(args: Namespace, known: Mapping[str, Any], default: Any) -> dict[str, Any]:
