@@ -363,15 +363,6 @@ def test_warnings_are_one_line(capsys, monkeypatch):
     assert ran(capsys, "models") == (0, "", ["tpt-lib: warning: the split is another"])
 
 
-def test_help_does_without_torch():
-    code = "import sys; from tpt_lib import cli\ntry: cli.main(['evaluate', '--help'])\nexcept SystemExit: pass\n"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, text=True
-    )
-    assert done.stdout.startswith("usage: tpt-lib evaluate")
-    assert done.stdout.endswith("False\n")
-
-
 def test_a_reader_that_has_gone_is_no_error(monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)

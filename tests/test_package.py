@@ -24,17 +24,7 @@ def imported(code):
 
 
 def test_import_is_light():
-    assert imported("import tpt_lib; tpt_lib.evaluate") == set()
-
-
-def test_names_are_imported_when_first_used():
-    code = (
-        "import sys, tpt_lib; print('torch' in sys.modules)\nfrom tpt_lib import *\nprint(evaluate is tpt_lib.evaluate)"
-    )
-    assert run(code).split() == ["False", "True"]
-    assert {"evaluate", "__version__"} <= set(dir(tpt_lib))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = tpt_lib.nothing
+    assert imported("import tpt_lib") == set()
 
 
 def test_that_the_test_of_light_import_can_fail(tmp_path):
