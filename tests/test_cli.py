@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-import types
 
 import PIL.Image
 import pytest
@@ -39,9 +38,9 @@ def embedded(monkeypatch, tmp_path):
     sides = [tuple(noise(i) for i in range(first, first + 6)) for first in (0, 6)]
     problem = Problem(*sides, (noise(12), noise(13)), ("positive", "negative"))
     problems = tpt_lib.EvalSet("tiny-bongard", [problem] * 2, ("positive", "negative"))
-    monkeypatch.setattr("tpt_lib.load_tiny", small_model, raising=False)
-    monkeypatch.setattr("tpt_lib.tiny_samples", lambda style: data, raising=False)
-    monkeypatch.setattr("tpt_lib.tiny_bongard_problems", lambda: problems, raising=False)
+    monkeypatch.setattr("tpt_lib.load_tiny", small_model)
+    monkeypatch.setattr("tpt_lib.tiny_samples", lambda style: data)
+    monkeypatch.setattr("tpt_lib.tiny_bongard_problems", lambda: problems)
     monkeypatch.chdir(tmp_path)
 
 
@@ -314,9 +313,7 @@ def test_demo_is_called(capsys, monkeypatch):
         sys.stdout.write("told\n")
         return {"n": options["n"]}
 
-    fake = types.SimpleNamespace(demo=told)
-    monkeypatch.setitem(sys.modules, "tpt_lib.tiny.demo", fake)
-    monkeypatch.setitem(sys.modules, "tpt_lib.tiny", types.SimpleNamespace(demo=fake))
+    monkeypatch.setattr("tpt_lib.tiny.demo.demo", told)
     line = "demo --style emojione-monotone --n 3 --seed 5 --out there.png"
     assert ran(capsys, line) == (0, "told\n", [])
     assert called == [{"style": "emojione-monotone", "n": 3, "seed": 5, "out": "there.png"}]

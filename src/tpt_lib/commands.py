@@ -18,14 +18,11 @@ from tpt_lib.cli import say
 from tpt_lib.comparing import METHODS
 from tpt_lib.evaluation.problems import Problem
 from tpt_lib.evaluation.registry import ENTRIES, SPLITS_OF_BONGARD
+from tpt_lib.tiny.samples import STYLES
 
 __all__ = ["COMMANDS"]
 
-STYLES = ("noto-v1", "emojione-monotone", "fluent-emoji-high-contrast")
-EMBEDDED: Mapping[str, Callable[[], tpt.EvalSet]] = {
-    **{style: lambda style=style: tpt.tiny_samples(style) for style in STYLES},
-    "tiny-bongard": lambda: tpt.tiny_bongard_problems(),
-}
+EMBEDDED = (*STYLES, "tiny-bongard")
 BONGARD: Mapping[str, Any] = {"prototype": tpt.bongard_prototype, "TPT": tpt.bongard_tpt}
 
 
@@ -184,7 +181,7 @@ def _dataset(args: Namespace) -> tpt.EvalSet:
     if args.dataset is None:
         raise ValueError("--dataset is missing: a name of 'tpt-lib datasets', or a folder of folders")
     if args.dataset in EMBEDDED:
-        data = EMBEDDED[args.dataset]()
+        data = tpt.tiny_samples(args.dataset) if args.dataset in STYLES else tpt.tiny_bongard_problems()
     else:
         data = tpt.load_dataset(args.dataset, args.root, split=args.split, classes=_classes(args), subset=args.subset)
     if args.limit is None or args.limit >= len(data):
@@ -196,7 +193,7 @@ def _dataset(args: Namespace) -> tpt.EvalSet:
 
 
 def _of_problems(data: tpt.EvalSet) -> bool:
-    return isinstance(data.samples[0], Problem)  # type: ignore[index]
+    return isinstance(data.samples[0], Problem)
 
 
 def _methods(args: Namespace, known: Mapping[str, Any], default: Any) -> dict[str, Any]:
