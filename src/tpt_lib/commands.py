@@ -109,8 +109,8 @@ def datasets(args: Namespace) -> int:
     if args.root and not Path(args.root).is_dir():
         raise FileNotFoundError(f"--root: {args.root!r} is not a folder")
     rows: list[dict[str, Any]] = []
-    for name, load in EMBEDDED.items():
-        data = load()
+    for name in EMBEDDED:
+        data = _embedded(name)
         rows.append({"name": name, "classes": len(data.classes), "train": None, "val": None, "test": len(data)})
         rows[-1] |= {"views": data.recipe, **({"found": "embedded"} if args.root else {})}
     for entry in ENTRIES.values():
@@ -181,7 +181,7 @@ def _dataset(args: Namespace) -> tpt.EvalSet:
     if args.dataset is None:
         raise ValueError("--dataset is missing: a name of 'tpt-lib datasets', or a folder of folders")
     if args.dataset in EMBEDDED:
-        data = tpt.tiny_samples(args.dataset) if args.dataset in STYLES else tpt.tiny_bongard_problems()
+        data = _embedded(args.dataset)
     else:
         data = tpt.load_dataset(args.dataset, args.root, split=args.split, classes=_classes(args), subset=args.subset)
     if args.limit is None or args.limit >= len(data):
@@ -190,6 +190,10 @@ def _dataset(args: Namespace) -> tpt.EvalSet:
         raise ValueError(f"--limit must be at least 1, but is {args.limit}")
     spread = [i * len(data) // args.limit for i in range(args.limit)]
     return dataclasses.replace(data.take(spread), split=f"{args.limit} of {data.split}")
+
+
+def _embedded(name: str) -> tpt.EvalSet:
+    return tpt.tiny_samples(name) if name in STYLES else tpt.tiny_bongard_problems()
 
 
 def _of_problems(data: tpt.EvalSet) -> bool:
