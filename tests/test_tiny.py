@@ -132,3 +132,44 @@ def test_the_demo_tells_and_draws(tmp_path, capsys):
         r"zero-shot +\d+\.\d%\n +TPT +\d+\.\d% +\d fixed, \d broken, McNemar p = 1\n +\d+\.\d\d s a drawing", out
     )
     assert (tmp_path / "demo.png").stat().st_size > 20_000
+
+
+@pytest.fixture(scope="module")
+def drawings(tiny):
+    """Features of the views of every fourth drawing of each held-out style ``(B, 64, E)``, and their labels."""
+    data = [sample for style in STYLES for sample in tpt_lib.tiny_samples(style).samples[::4]]
+    views = [tpt_lib.encode_views(tiny, tpt_lib.augment_views(image, tiny.image_spec)) for image, _ in data]
+    return torch.stack(views), torch.tensor([label for _, label in data])
+
+
+def right_by_tpt(tiny, prompts, drawings, **settings):
+    features, labels = drawings
+    said = [one for part in features.split(16) for one in tpt_lib.tpt_predict(tiny, prompts, part, **settings)]
+    return torch.tensor([one.index for one in said]) == labels
+
+
+@pytest.fixture(scope="module")
+def right(tiny, prompts, drawings):
+    """Which drawings are classified rightly: zero-shot, with TPT, and after a random step of the same size."""
+    features, labels = drawings
+    found = {"TPT": right_by_tpt(tiny, prompts, drawings)}
+    found["zero-shot"] = tpt_lib.class_logits(tiny, features[:, 0], tpt_lib.encode_prompts(tiny, prompts)).argmax(-1) == labels
+    steps = [5e-3 * torch.randn_like(prompts.context).sign() for _ in range(8)]
+    texts = [tpt_lib.encode_prompts(tiny, prompts, prompts.context + step) for step in steps]
+    said = [tpt_lib.class_logits(tiny, row[:1], texts[i % 8]).argmax() for i, row in enumerate(features)]
+    found["random"] = torch.stack(said) == labels
+    return found
+
+
+def changes(right, method):
+    """How many drawings a method mends, and how many it breaks."""
+    mended, broken = right[method] & ~right["zero-shot"], right["zero-shot"] & ~right[method]
+    return int(mended.sum()), int(broken.sum())
+
+
+def test_tpt_beats_zero_shot_and_a_random_step_does_not(right):
+    mended, broken = changes(right, "TPT")
+    assert mended > broken
+    assert tpt_lib.mcnemar(mended, broken) < 0.05, (mended, broken)
+    at_random = changes(right, "random")
+    assert at_random[0] <= at_random[1] + 2, at_random
