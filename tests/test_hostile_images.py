@@ -27,9 +27,9 @@ def outcome(path):
         assert pixels.shape[0] == 3
         said = "read"
     except tpt_lib.ImageError as error:
-        assert repr(str(path)) in str(error)
         said = str(error)
     assert time.process_time() - start < 5
+    assert said == "read" or repr(str(path)) in said
     return said
 
 
@@ -45,6 +45,7 @@ def test_every_file_is_read_or_refused(files):
     assert sum(each != "read" for each in said.values()) >= 400
 
 
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize(("name", "message"), [
     ("folder.jpg", "is not a file"),
     ("pipe.jpg", "is not a file"),
@@ -59,10 +60,9 @@ def test_every_file_is_read_or_refused(files):
     ("bomb-texts.png", "cannot be"),
 ])  # fmt: skip
 def test_why_files_are_refused(files, name, message):
-    folder = files[0][0].parent
-    with pytest.raises(tpt_lib.ImageError, match=message), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tpt_lib.read_image(folder / name)
+    path = files[0][0].parent / name
+    with pytest.raises(tpt_lib.ImageError, match=message):
+        tpt_lib.read_image(path)
 
 
 def test_a_missing_file_is_both(tmp_path):
