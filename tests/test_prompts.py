@@ -1,6 +1,7 @@
 """Where context, name and rest lie, pinned on token ids."""
 
 import collections
+import re
 
 import hypothesis
 import hypothesis.strategies as st
@@ -9,7 +10,7 @@ import torch
 from zoo import ZOO, build, clip_tokenizer, transformers_model
 
 import tpt_lib
-from tpt_lib.tokens import CONTEXT, NAME, REST
+from tpt_lib.tokens import CONTEXT, NAME, REST, short
 
 SOS, EOT = 49406, 49407
 A, PHOTO, OF = 320, 1125, 539
@@ -92,21 +93,64 @@ def test_twenty_tokens_and_a_name_that_just_fits(model):
     assert prompts.lengths.tolist() == [27, 77]
 
 
-words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+ODD = [
+    "", " ", "\u3000", "\u200b", "_", "\0", "cat\0dog", "cat\x1cdog", "a\x0b", "\ud800", "cat\udfff", "\U0010ffff", "\u2028",
+    "a" * 10_000, "a " * 5_000, "😀" * 3_000, "👨\u200d👩\u200d👧", "مرحبا", "\u202ecat", "\ufeff", "\u0301", "İ", "ﬁ",
+    "{}", "{0}", "%s", "&lt;", "&amp;amp;", "<|endoftext|>", "<end_of_text>", "</s>", "...", "'s", "cat\n", "red  panda",
+]  # fmt: skip
+anything = st.text(st.characters(), max_size=12) | st.sampled_from(ODD)  # surrogates and controls too
 
 
-@hypothesis.given(st.lists(words, min_size=1, max_size=4), st.sampled_from(["a photo of a {}.", "my {} here, now."]))
-def test_any_text_is_the_tokenizers_own_or_refused(model, names, template):
+def check_names(kind, names, template):
+    """The tokenizer's own ids of the whole text, or a refusal that names one of the names."""
+    model = build(kind)
+    cleaned = [re.sub("[ \t\n\r]+", " ", name.replace("_", " ")).strip(" ") for name in names]
+    refusal = ""
     try:
         prompts = tpt_lib.class_prompts(model, names, template=template)
     except ValueError as error:
-        assert "class_prompts" in str(error)  # noqa: PT017
+        refusal = str(error)
+    if refusal:
+        assert refusal.startswith("class_prompts: ")
+        assert any(short(name) in refusal for name in names + cleaned)
         return
-    cleaned = [" ".join(name.replace("_", " ").split()) for name in names]
     assert torch.equal(prompts.ids, model.tokenize([template.replace("{}", name) for name in cleaned]))
-    assert ((prompts.roles == CONTEXT).sum(dim=1) == 4).all()
+    if kind != "transformers-siglip":  # which tells "cat ." from "cat."
+        assert torch.equal(prompts.ids, model.tokenize([template.replace("{}", n.replace("_", " ")) for n in names]))
     context = prompts.ids[prompts.roles == CONTEXT].reshape(len(names), -1)
     assert (context == context[0]).all()
+    assert context.shape[1] >= 3
+
+
+TOKENIZERS = pytest.mark.parametrize(
+    "kind", ["open_clip-vit", "transformers-clip-own-tokenizer", "transformers-siglip"]
+)
+
+
+@TOKENIZERS
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(st.lists(anything, min_size=1, max_size=3), st.sampled_from(["a photo of a {}.", "my {} here, now."]))
+def test_any_text_is_the_tokenizers_own_or_refused(kind, names, template):
+    check_names(kind, names, template)
+
+
+@TOKENIZERS
+def test_odd_names(kind):
+    for name in ODD:
+        check_names(kind, [name], "a photo of a {}.")
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    (" \n", r"class 1 of 2 has an empty name, ' \\n'; give every class one"),
+    ("cat\udfff", r"class 1 of 2, 'cat\\udfff', is no text: it holds half of a surrogate pair, as from a file"),
+    ("\ud800" * 10_000, r"class 1 of 2, '(\\ud800){40}…', is no text"),
+    ("a" * 10_000, r"the class 'a{40}…' \(10000 characters\) does not fit"),
+    ("<|endoftext|>", "holds text that the tokenizer reads as its start or end token"),
+])  # fmt: skip
+def test_why_names_are_refused(name, message):
+    model = build("transformers-clip-own-tokenizer")
+    with pytest.raises(ValueError, match=f"class_prompts: {message}" if "class 1" in message else message):
+        tpt_lib.class_prompts(model, ["cat", name])
 
 
 def test_sentencepiece_without_a_start_token():
