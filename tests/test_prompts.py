@@ -292,18 +292,19 @@ def test_cocoop_checkpoint(model, tmp_path):
     assert torch.equal(tpt_lib.conditional_context(plain, image)[3], plain.context)
 
 
-class Canary:
-    def __reduce__(self):
-        return (print, ("the checkpoint ran code",))
+def cocoop(change):
+    shapes = {"ctx": (4, 32), "meta_net.linear1.weight": (2, 16), "meta_net.linear1.bias": (2,)}
+    shapes |= {"meta_net.linear2.weight": (32, 2), "meta_net.linear2.bias": (32,)}
+    return {key: torch.zeros(shape) for key, shape in shapes.items()} | change
 
 
-def test_a_checkpoint_runs_nothing(tmp_path, capsys):
-    path = tmp_path / "hostile.pth"
-    torch.save({"state_dict": {"ctx": torch.zeros(4, 32)}, "extra": Canary()}, path)
-    assert tpt_lib.load_prompt(path).context.shape == (4, 32)
-    assert capsys.readouterr().out == ""
-    torch.load(path, weights_only=False)
-    assert "the checkpoint ran code" in capsys.readouterr().out
+def test_a_network_for_features_of_another_width(model, tmp_path):
+    torch.save(cocoop({"meta_net.linear1.weight": torch.zeros(2, 7)}), tmp_path / "cocoop.pth")
+    prompts = tpt_lib.class_prompts(model, ["cat", "dog"], context=tpt_lib.load_prompt(tmp_path / "cocoop.pth"))
+    with pytest.raises(
+        ValueError, match=r"\(meta_net.linear1.weight\) takes image features of width 7, but got 16; the checkpoint"
+    ):
+        tpt_lib.tpt_predict(model, prompts, torch.ones(4, 16))
 
 
 @pytest.mark.parametrize(("content", "message"), [
@@ -311,6 +312,12 @@ def test_a_checkpoint_runs_nothing(tmp_path, capsys):
     ({"ctx": "text"}, "holds no tensor 'ctx'"),
     ([1, 2], "holds no tensor 'ctx', .* its keys are none"),
     ({"ctx": torch.zeros(4, 32), "meta_net.linear1.weight": torch.zeros(1, 16)}, "part of a CoCoOp network"),
+    ({"ctx": torch.zeros(32)}, r"'ctx' is torch.float32 of shape \(32,\), which does not fit; ctx is floats \(L, D\) or"),
+    ({"ctx": torch.zeros(4, 32).long()}, r"'ctx' is torch.int64 of shape \(4, 32\), which does not fit"),
+    (cocoop({"meta_net.linear1.weight": torch.zeros(16)}), r"'meta_net.linear1.weight' is torch.float32 of shape \(16,\)"),
+    (cocoop({"meta_net.linear1.bias": torch.zeros(3)}), r"'meta_net.linear1.bias' is torch.float32 of shape \(3,\), which"),
+    (cocoop({"meta_net.linear2.weight": torch.zeros(32, 5)}), r"'meta_net.linear2.weight' is torch.float32 of shape \(32, 5\)"),
+    (cocoop({"meta_net.linear2.bias": torch.zeros(31)}), r"'meta_net.linear2.bias' is .* here \(4, 32\), and meta_net goes"),
 ])  # fmt: skip
 def test_a_file_that_is_no_prompt(tmp_path, content, message):
     torch.save(content, tmp_path / "file.pth")

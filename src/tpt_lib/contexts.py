@@ -105,8 +105,8 @@ def _check_shapes(path: str, state: dict[str, Any]) -> None:
     for key, fit in fits.items():
         if not fit or not state[key].is_floating_point():
             raise ValueError(
-                f"load_prompt: in {path!r} {key!r} is {state[key].dtype} of shape {shape[key]}, which does not fit; ctx is floats "
-                f"(L, D) or (K, L, D), here {shape['ctx']}, and meta_net goes from the image features' width to D"
+                f"load_prompt: in {path!r} {key!r} is {state[key].dtype} of shape {shape[key]}, which does not fit; ctx is "
+                f"floats (L, D) or (K, L, D), here {shape['ctx']}, and meta_net goes from the image features' width to D"
             )
 
 

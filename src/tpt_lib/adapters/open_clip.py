@@ -69,8 +69,8 @@ def load_open_clip(
             )
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"load_open_clip: the weights {str(pretrained or name)!r} are not loaded: they hold objects that could run code, or are "
-            "broken; a state dict of tensors, or safetensors, is wanted"
+            f"load_open_clip: the weights {str(pretrained or name)!r} are not loaded: they hold objects that could run code,"
+            " or are broken; a state dict of tensors, or safetensors, is wanted"
         ) from error
     except RuntimeError as error:
         if "state_dict" not in str(error):

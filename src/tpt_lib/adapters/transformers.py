@@ -43,8 +43,8 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
         )
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"load_transformers: the weights of {str(path_or_id)!r} are not loaded: they hold objects that could run code, or are "
-            "broken; safetensors are wanted"
+            f"load_transformers: the weights of {str(path_or_id)!r} are not loaded: they hold objects that could run code, or "
+            "are broken; safetensors are wanted"
         ) from error
     if absent := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
         raise ValueError(
