@@ -1,4 +1,4 @@
-"""What ``import tpt_lib`` costs beyond torch, in fresh processes. ``python benchmarks/imports.py`` (``--json FILE`` writes it too)"""
+"""What ``import tpt_lib`` costs beyond torch, in fresh processes: ``python benchmarks/imports.py`` (``--json FILE`` too)."""
 
 import argparse
 import json

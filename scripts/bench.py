@@ -68,43 +68,47 @@ def machine() -> dict[str, str]:
 
 def page(found: dict[str, Any]) -> str:
     """The page in Markdown."""
-    its = found["machine"]
+    its, growth, text = found["machine"], found["growth"], found["text"]
     versions = ", ".join(f"{name} {its[name]}" for name in ("python", *PACKAGES))
+    minutes = f"{sum(found['seconds'].values()) / 60:.0f} minutes"
     trial = "**A trial: these numbers mean nothing.**\n\n" if found["quick"] else ""
     return f"""# Benchmarks
 
-{trial}Written by `python scripts/bench.py` on {its["date"]} ({sum(found["seconds"].values()) / 60:.0f} minutes): {its["processor"]};
-{versions}; float32, 2 threads where not said otherwise. The measurements are in [benchmarks.json](benchmarks.json). Times are medians,
-in brackets from the least to the greatest; ratios are of runs that were interleaved in one process, taken pair by pair.
+{trial}Written by `python scripts/bench.py` on {its["date"]} ({minutes}): {its["processor"]};
+{versions}; float32, 2 threads where not said otherwise. The measurements are in [benchmarks.json](benchmarks.json).
+Times are medians, in brackets from the least to the greatest; ratios are of runs that were interleaved in one process,
+taken pair by pair.
 
-The floor of TPT is encoding its views: the image tower sees all of them, whatever is then done with the features. It is measured as
-the bare module on ready views under `inference_mode`, in the fastest of three chunk sizes.
+The floor of TPT is encoding its views: the image tower sees all of them, whatever is then done with the features. It is
+measured as the bare module on ready views under `inference_mode`, in the fastest of three chunk sizes.
 
 ## TPT against its floor
 
-{found["tpt"]["model"]}, one image of 500x375, 64 views, ImageNet names, everything included: reading, views, encoding, tuning, prediction.
+{found["tpt"]["model"]}, one image of 500x375, 64 views, ImageNet names. Everything is included: reading, views, encoding,
+tuning, prediction.
 
 {_tpt(found["tpt"])}
 
 ## How the cost grows
 
-{found["growth"]["model"]}, a small tower, so that many points take little time; where not varied, {_base(found["growth"]["base"])}. *Floor* is
-the encoding of the same views alone, right before in the same round. Memory is the peak of the first run above what was held.
+{growth["model"]}, a small tower, so that many points take little time; where not varied, {_base(growth["base"])}.
+*Floor* is the encoding of the same views alone, right before in the same round. Memory is the peak of the first run above
+what was held.
 
-{_growth(found["growth"])}
+{_growth(growth)}
 
 ## The text features of one step
 
-ViT-B/16's text tower, K={found["text"]["classes"]}, ImageNet names: the gradient in the context, then the features at the new one. *Plain* runs every
-prompt through the tower, forward, backward and forward, as published implementations do. The features differ by at most
-{found["text"]["difference"]:.0e}.
+ViT-B/16's text tower, K={text["classes"]}, ImageNet names: the gradient in the context, then the features at the new one.
+*Plain* runs every prompt through the tower, forward, backward and forward, as published implementations do. The features
+differ by at most {text["difference"]:.0e}.
 
-{_text(found["text"])}
+{_text(text)}
 
 ## Bongard problems
 
-RN50's text tower, 6 + 6 supports, 64 steps, image features given; the plain loop runs both prompts at full length in each step. Memory:
-{found["bongard"]["memory_gb"]:.2f} GB above the process before.
+RN50's text tower, 6 + 6 supports, 64 steps, image features given; the plain loop runs both prompts at full length in each
+step. Memory: {found["bongard"]["memory_gb"]:.2f} GB above the process before.
 
 {_against(found["bongard"]["times"], "plain loop", "faster than the plain loop", faster=True)}
 
@@ -132,8 +136,8 @@ def _tpt(found: dict[str, Any]) -> str:
     beside = "; ".join(f"{name} {seconds:.3g} s" for name, seconds in found["beside"].items())
     more = found["peak_gb"] - found["loaded_gb"]
     return (
-        f"{table}\n\nA first image, which builds the graph that the others use: {first}. Once each: {beside}. Memory: {more:.2f} GB above "
-        f"the process with the model loaded ({found['loaded_gb']:.2f} GB)."
+        f"{table}\n\nA first image, which builds the graph that the others use: {first}. Once each: {beside}. Memory: "
+        f"{more:.2f} GB above the process with the model loaded ({found['loaded_gb']:.2f} GB)."
     )
 
 
@@ -164,13 +168,13 @@ def _text(found: dict[str, Any]) -> str:
         }
         for row in found["growth"]
     ]
-    memory = "; ".join(
-        f"K={row['classes']}{f' in chunks of {row["chunk"]}' if row['chunk'] else ''}: {row['peak_gb'] - row['loaded_gb']:.2f} GB"
-        for row in found["memory"]
-    )
+    memory = []
+    for row in found["memory"]:
+        chunk = f" in chunks of {row['chunk']}" if row["chunk"] else ""
+        memory.append(f"K={row['classes']}{chunk}: {row['peak_gb'] - row['loaded_gb']:.2f} GB")
     return (
         f"{_against(found['times'], 'tpt_lib', 'of tpt_lib')}\n\n![text cost over tokens](benchmarks-tokens.png)\n\n"
-        f"{Table(tuple(rows)).to_markdown()}\n\nMemory above the process with the model loaded, over three steps: {memory}."
+        f"{Table(tuple(rows)).to_markdown()}\n\nMemory above the process with the model loaded, over three steps: {'; '.join(memory)}."
     )
 
 

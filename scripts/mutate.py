@@ -15,10 +15,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
-BAR = 0.9
+BAR, FAILED = 0.9, 42
 HEAVY = ["torch", "torchvision.transforms.v2", "open_clip"]  # imported once, then forked
 OBJECTIVES, TUNING = "test_objectives.py", "test_tuning.py -k"
 VIEWS, MEMO = "test_views.py -k", "test_memo.py -k"
@@ -111,23 +111,39 @@ MUTANTS = [
 
 
 def caught(mutant: Mutant, tree: Path, timeout: float) -> bool:
-    """Whether the tests fail, or do not end, on the mutant; and then the tree is as it was."""
+    """Whether a test fails on the mutant, or does not end; and then the tree is as it was."""
     path = tree / "src/tpt_lib" / mutant.file
     text = path.read_text()
     path.write_text(text.replace(mutant.old, mutant.new))
-    child = multiprocessing.get_context("fork").Process(target=run, args=(tree, mutant.tests))
+    try:
+        return not passes(tree, mutant.tests, timeout)
+    finally:
+        path.write_text(text)
+
+
+def passes(tree: Path, tests: str, timeout: float) -> bool:
+    child = multiprocessing.get_context("fork").Process(target=run, args=(tree, tests))
     child.start()
     child.join(timeout)
     child.kill()
     child.join()
-    path.write_text(text)
-    if child.exitcode not in (0, 1, 2, -9):
-        raise RuntimeError(f"pytest ended with {child.exitcode}: {mutant}")
-    return child.exitcode != 0
+    if child.exitcode not in (0, FAILED, -9):
+        raise RuntimeError(f"pytest itself failed, with {child.exitcode}: {tests}")
+    return child.exitcode == 0
+
+
+class EndAtFailure:
+    """For pytest: a test that fails, or a file that cannot be imported, ends the process."""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            os._exit(FAILED)
+
+    pytest_collectreport = pytest_runtest_logreport
 
 
 def run(tree: Path, tests: str) -> None:
-    """In a process of its own: pytest on the tree, up to the first failure."""
+    """In a process of its own: pytest on the tree."""
     os.chdir(tree)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.path.insert(0, str(tree / "src"))
@@ -135,8 +151,8 @@ def run(tree: Path, tests: str) -> None:
     import pytest
 
     file, _, chosen = tests.partition(" -k ")
-    options = ["-x", "-p", "no:cacheprovider", f"tests/{file}", *(["-k", chosen] if chosen else [])]
-    os._exit(pytest.main(options))
+    options = ["-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", f"tests/{file}"]
+    os._exit(pytest.main([*options, *(["-k", chosen] if chosen else [])], plugins=[EndAtFailure()]))
 
 
 def main() -> None:
@@ -154,6 +170,9 @@ def main() -> None:
             shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("conftest.py", "pyproject.toml"):
             shutil.copy(ROOT / name, tree / name)
+        for tests in sorted({mutant.tests for mutant in mutants}):
+            if not passes(tree, tests, arguments.timeout):
+                raise RuntimeError(f"these tests fail without a mutant: {tests}")
         for mutant in mutants:
             start = time.perf_counter()
             noticed = caught(mutant, tree, arguments.timeout)
