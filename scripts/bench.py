@@ -174,7 +174,8 @@ def _text(found: dict[str, Any]) -> str:
         memory.append(f"K={row['classes']}{chunk}: {row['peak_gb'] - row['loaded_gb']:.2f} GB")
     return (
         f"{_against(found['times'], 'tpt_lib', 'of tpt_lib')}\n\n![text cost over tokens](benchmarks-tokens.png)\n\n"
-        f"{Table(tuple(rows)).to_markdown()}\n\nMemory above the process with the model loaded, over three steps: {'; '.join(memory)}."
+        f"{Table(tuple(rows)).to_markdown()}\n\nMemory above the process with the model loaded, over three steps: "
+        f"{'; '.join(memory)}."
     )
 
 
