@@ -159,6 +159,20 @@ def test_the_equations_at_any_scale(scale):
     assert len(set(tpt.select_confident(logits, fraction=1.0).tolist())) == 5
 
 
+def test_gradients_in_float16_are_those_of_float32():
+    """Of the context, and of free names: what is done against underflow inside the tower is undone outside."""
+    found = []
+    for dtype in (torch.float16, torch.float32):
+        model = fresh("open_clip-vit")
+        model.module.to(dtype)
+        tokens = tpt.gaussian_context(model, 1, classes=3)
+        prompts = tpt.class_prompts(model, NAMES, name_tokens=tokens, template="a photo of a {} .")
+        upstream = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
+        found.append(tpt.initial_text(model, prompts).gradients(upstream))
+    for half, full in zip(*found, strict=True):
+        assert (half - full).norm() <= 0.05 * full.norm()
+
+
 def test_tiny_gradients_do_not_vanish_in_float16():
     """The context moves, and to where float32 would take it, for nearly all of its numbers."""
     half, full = fresh("open_clip-vit"), fresh("open_clip-vit")
