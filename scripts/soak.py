@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import open_clip
+import PIL.Image
 import torch
-import torchvision
 from torch import nn
 
 import tpt_lib as tpt
@@ -57,10 +57,11 @@ def image(i: int, folder: Path) -> Any:
     """An image of some size: in turn a file, and a tensor."""
     height, width = 40 + 17 * i % 200, 40 + 29 * i % 300
     pixels = torch.randint(256, (3, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(i))
+    if i % 2:
+        return pixels
     path = folder / f"{i % 100}.jpg"
-    if i % 2 == 0:
-        torchvision.io.write_jpeg(pixels, str(path))
-    return path if i % 2 == 0 else pixels
+    PIL.Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(path)
+    return path
 
 
 def jobs(folder: Path, n_views: int = 64, steps: int = 64) -> dict[str, Callable[[int], object]]:
