@@ -73,7 +73,7 @@ def jobs(folder: Path, n_views: int = 64, steps: int = 64) -> dict[str, Callable
     ).eval()
 
     def classify(i: int) -> object:
-        classes = prompts if i % 4 else ["cat", "dog", f"thing {i}"]  # some with prompts of their own
+        classes: Any = prompts if i % 4 else ["cat", "dog", f"thing {i}"]  # some with prompts of their own
         recipe = "augmix" if i % 3 == 0 else "crop"
         return tpt.tpt_classify(model, image(i, folder), classes, n_views=n_views, recipe=recipe)
 
