@@ -20,9 +20,9 @@ def script(name):
 @pytest.mark.usefixtures("no_shape_checks")
 def test_soak(tmp_path):
     soak = script("soak")
-    for name, job in soak.jobs(tmp_path, n_views=8, steps=4).items():
-        grown = soak.growth(job, 80)
-        assert not soak.too_much(grown, bar_mb=20), (name, grown)
+    for name, job in soak.jobs(tmp_path, n_views=4, steps=4).items():
+        grown = soak.growth(job, 40)
+        assert not soak.too_much(grown, bar_mb=30), (name, grown)
 
 
 def test_that_a_leak_would_be_noticed():
