@@ -87,7 +87,7 @@ def test_logits_are_scaled_cosines_plus_the_bias():
     model = build("open_clip-siglip")
     images, texts = (nn.functional.normalize(torch.randn(n, 16), dim=-1) for n in (2, 3))
     cosines = torch.tensor([[sum(a * b for a, b in zip(i, t, strict=True)) for t in texts] for i in images])
-    want = math.exp(float(model.module.logit_scale)) * cosines - 10
+    want = math.exp(model.module.logit_scale.item()) * cosines - 10
     torch.testing.assert_close(tpt_lib.class_logits(model, images, texts), want)
 
 
