@@ -38,9 +38,9 @@ def corpus(folder, seed=0):
     files = dict(whole)
     for name, data in whole.items():
         stem, end = name.split(".")
-        for i in range(8):
+        for i in range(5):
             files[f"cut-{i}-{name}"] = data[: draw.randrange(len(data))]
-        for i in range(6):
+        for i in range(4):
             files[f"flipped-{i}-{name}"] = _flipped(data, draw)
         files[f"wrong-{stem}-{end}.{draw.choice([e for e in FORMATS if e != end])}"] = data
     files |= {f"noise-{i}.{draw.choice(list(FORMATS))}": draw.randbytes(draw.randrange(2048)) for i in range(40)}

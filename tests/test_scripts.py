@@ -21,7 +21,7 @@ def script(name):
 def test_soak(tmp_path):
     soak = script("soak")
     for name, job in soak.jobs(tmp_path, n_views=4, steps=4).items():
-        grown = soak.growth(job, 40)
+        grown = soak.growth(job, 30)
         assert not soak.too_much(grown, bar_mb=30), (name, grown)
 
 
