@@ -84,7 +84,7 @@ def main() -> None:
     print(f"  memory: {peak_gb() - loaded:.2f} GB over the process before them ({loaded:.2f} GB)")
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"times": times}, file, indent=1)
+            json.dump({"times": times, "memory_gb": peak_gb() - loaded}, file, indent=1)
 
 
 if __name__ == "__main__":

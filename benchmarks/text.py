@@ -103,11 +103,11 @@ def compare(classes: int, pairs: int) -> dict[str, Any]:
     return {"classes": classes, "times": times, "first": first, "difference": (want - got).abs().max().item()}
 
 
-def growth(pairs: int) -> dict[str, Any]:
+def growth(numbers: list[int], pairs: int) -> dict[str, Any]:
     """Time over the number of packed tokens."""
     rows = []
     print("\nGrowth, median of a step (from to)\n     K   tokens        seconds                     ms a token")
-    for classes in (50, 100, 200, 400, 700, 1000):
+    for classes in numbers:
         _, model, prompts, upstream = setting(classes)
         fast_step(model, prompts, upstream)
         times = [seconds(fast_step, model, prompts, upstream) for _ in range(pairs)]
@@ -136,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--classes", type=int, default=200)
+    parser.add_argument("--growth", type=int, nargs="+", default=[50, 100, 200, 400, 700, 1000], metavar="CLASSES")
     parser.add_argument("--json")
     parser.add_argument("--memory", nargs=2, metavar=("CLASSES", "CHUNK"), help="measure this alone, in this process")
     arguments = parser.parse_args()
@@ -145,11 +146,12 @@ def main() -> None:
         classes, chunk = map(int, arguments.memory)
         return memory(classes, chunk or None)
     print(f"torch {torch.__version__}, open_clip {open_clip.__version__}, {torch.get_num_threads()} threads")
-    results = {**compare(arguments.classes, arguments.pairs), **growth(arguments.pairs), "memory": []}
+    results = {**compare(arguments.classes, arguments.pairs), **growth(arguments.growth, arguments.pairs)}
+    results["memory"] = []
     print(
         "\nMemory of the whole process: with torch and model loaded, at the peak of three steps, and a step's seconds"
     )
-    for classes, chunk in ((200, 0), (1000, 0), (1000, 100)):
+    for classes, chunk in ((200, 0), (max(arguments.growth), 0), (max(arguments.growth), 100)):
         command = [sys.executable, __file__, "--memory", str(classes), str(chunk)]
         row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         print(

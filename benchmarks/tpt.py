@@ -30,12 +30,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--classes", type=int, nargs="+", default=[200, 1000])
+    parser.add_argument("--architecture", default="ViT-B-16", help="another of open_clip's, for a quick trial")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     logging.disable()
     torch.set_num_threads(2)
     torch.manual_seed(0)
-    module = open_clip.create_model("ViT-B-16").eval().requires_grad_(False)
+    module = open_clip.create_model(arguments.architecture).eval().requires_grad_(False)
     model = tpt.wrap(module)
     loaded = peak_gb()
     image = torch.randint(256, (3, 375, 500), dtype=torch.uint8)
@@ -72,25 +73,20 @@ def main() -> None:
     k = min(prompts)
     features = tpt.encode_views(model, views)
     text = tpt.encode_prompts(model, prompts[k])
-    plain = seconds(lambda: plain_step(module, prompts[k], torch.randn(k, 512), 77)) + statistics.median(
-        times["views alone"]
-    )
+    step = seconds(lambda: plain_step(module, prompts[k], torch.randn_like(text), 77))
+    beside = {
+        "plain full-length TPT (encoding and its text step)": step + statistics.median(times["views alone"]),
+        "averaged prediction (the views' encoding)": seconds(lambda: tpt.encode_views(model, views)),
+        "zero-shot (one view's encoding, text features kept)": seconds(lambda: tpt.encode_views(model, views[:1])),
+        "logits of 64 views": seconds(lambda: tpt.class_logits(model, features, text)),
+    }
     print(f"\nBeside it, K={k}, one run each")
-    print(f"  plain full-length TPT (encoding and its text step)   {plain:8.2f} s")
-    print(
-        f"  averaged prediction (the views' encoding)            {seconds(lambda: tpt.encode_views(model, views)):8.2f} s"
-    )
-    print(
-        f"  zero-shot (one view's encoding, text features kept)  {seconds(lambda: tpt.encode_views(model, views[:1])):8.2f} s"
-    )
-    print(
-        f"  logits of 64 views                              {seconds(lambda: tpt.class_logits(model, features, text)):8.4f} s"
-    )
+    for name, value in beside.items():
+        print(f"  {name:52} {value:8.4f} s")
     if arguments.json:
+        found = {"model": arguments.architecture, "times": times, "first": first, "alone": alone, "beside": beside}
         with open(arguments.json, "w") as file:
-            json.dump(
-                {"times": times, "first": first, "alone": alone, "peak_gb": peak, "loaded_gb": loaded}, file, indent=1
-            )
+            json.dump({**found, "peak_gb": peak, "loaded_gb": loaded}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The conformance suite: what every adapter must do, over every kind of model the library wraps."""
 
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -80,6 +81,14 @@ def test_image_features_are_the_models_own(name):
         with torch.no_grad():
             want = nn.functional.normalize(model.module.encode_image(pixels), dim=-1)
         torch.testing.assert_close(features, want, rtol=1e-5, atol=1e-5)
+
+
+def test_logits_are_scaled_cosines_plus_the_bias():
+    model = build("open_clip-siglip")
+    images, texts = (nn.functional.normalize(torch.randn(n, 16), dim=-1) for n in (2, 3))
+    cosines = torch.tensor([[sum(a * b for a, b in zip(i, t, strict=True)) for t in texts] for i in images])
+    want = math.exp(model.module.logit_scale.item()) * cosines - 10
+    torch.testing.assert_close(tpt_lib.class_logits(model, images, texts), want)
 
 
 @pytest.mark.parametrize("name", ZOO)

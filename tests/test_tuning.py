@@ -185,6 +185,9 @@ def test_parts_can_be_swapped():
     assert tuned.selected.tolist() == [0, 1, 2]
     assert set(seen) == {(5, 16)}
     assert tuned.losses[-1] < 0.5 * tuned.losses[0]
+    text = encode_prompts(model, prompts)
+    want = F.cross_entropy(tpt_lib.class_logits(model, views[:3], text), torch.full((3,), 2)) + 0.1 * text.std()
+    torch.testing.assert_close(tuned.losses[0], want)
 
 
 def test_on_step():

@@ -141,6 +141,15 @@ def test_every_box_is_inside(height, width, share, ratio, seed):
         assert ((start >= 0) & (length >= 1) & (start + length <= end)).all()
 
 
+@pytest.mark.parametrize("size", [(20, 10), (10, 20)])
+def test_a_box_as_wide_as_the_image_fits_and_lies_anywhere(size):
+    crops = sample_crops(400, size, generator=generator(), scale=(0.5, 0.5), ratio=(1.0, 1.0))
+    long, short = (crops.top, crops.left) if size[0] > size[1] else (crops.left, crops.top)
+    assert set(crops.height.tolist()) == set(crops.width.tolist()) == {10}
+    assert set(short.tolist()) == {0}
+    assert set(long.tolist()) == set(range(11))
+
+
 def test_a_box_outside_of_the_image_is_refused():
     zeros, fives = torch.zeros(2, dtype=torch.int64), torch.full((2,), 5)
     crops = Crops(zeros, zeros, fives, torch.tensor([5, 6]), zeros.bool())

@@ -18,6 +18,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tpt_lib.adapters.module import mirror
+from tpt_lib.model import survive_forks
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prediction import Prediction
 
@@ -55,6 +56,7 @@ class Rows(nn.Module):
         prior: float | None,
     ) -> None:
         super().__init__()
+        survive_forks()
         self.module = mirror(module, {})
         for part in self.module.modules():  # some modules write to their buffers
             part._buffers = {name: None if buffer is None else buffer.clone() for name, buffer in part._buffers.items()}
@@ -91,7 +93,7 @@ class Rows(nn.Module):
     def add_gradients(self, free: dict[str, Tensor], leaves: list[Tensor], upstream: Tensor) -> None:
         """Adds to the gradients of the leaves what the gradient in the outputs makes; rows where it is 0 are left out."""
         at = upstream.flatten(1).any(dim=1).nonzero().squeeze(1)
-        for part in at.split(self.chunk):
+        for part in at.split(self.chunk) if len(at) else ():
             found = torch.autograd.grad(
                 self.run(free, self.rows[part.to(self.rows.device)]), leaves, upstream[part], allow_unused=True
             )

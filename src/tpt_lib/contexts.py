@@ -88,8 +88,26 @@ def load_prompt(path: str | Path) -> LearnedPrompt:
             f"load_prompt: {str(path)!r} has part of a CoCoOp network; it needs weight and bias of meta_net.linear1 and "
             f"meta_net.linear2, and has {', '.join(k for k in state if k.startswith('meta_net'))}"
         )
+    _check_shapes(str(path), state)
     net = None if parts[0] is None else BiasNet(*(part.float() for part in parts if part is not None))
     return LearnedPrompt(state["ctx"].float(), net)
+
+
+def _check_shapes(path: str, state: dict[str, Any]) -> None:
+    """Names the first key whose tensor does not fit."""
+    shape = {key: tuple(state[key].shape) for key in ("ctx", *NET_KEYS) if key in state}
+    fits = {"ctx": len(shape["ctx"]) in (2, 3)}
+    if len(shape) > 1:
+        weight1, bias1, weight2, bias2 = NET_KEYS
+        width, hidden = shape["ctx"][-1:], shape[weight1][:1]
+        fits |= {weight1: len(shape[weight1]) == 2, bias1: shape[bias1] == hidden}
+        fits |= {weight2: shape[weight2] == width + hidden, bias2: shape[bias2] == width}
+    for key, fit in fits.items():
+        if not fit or not state[key].is_floating_point():
+            raise ValueError(
+                f"load_prompt: in {path!r} {key!r} is {state[key].dtype} of shape {shape[key]}, which does not fit; ctx is "
+                f"floats (L, D) or (K, L, D), here {shape['ctx']}, and meta_net goes from the image features' width to D"
+            )
 
 
 def save_prompt(path: str | Path, prompt: Any, *, epoch: int = 0, val_result: float = 0.0, **more: Any) -> None:
@@ -134,14 +152,20 @@ def load_checkpoint(path: Path) -> Any:
 
     if not path.is_file():
         raise FileNotFoundError(f"load_prompt: there is no file {str(path)!r}")
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(path)
     try:
-        names = get_unsafe_globals_in_checkpoint(path)
-        stand_ins: Any = [(_inert_dict if name.endswith("dict") else _Inert, name) for name in names]
-    except ValueError:  # the format before torch 1.6, which cannot be listed beforehand
-        stand_ins = []
-    with safe_globals(stand_ins):
-        return torch.load(path, map_location="cpu", weights_only=True)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        try:
+            names = get_unsafe_globals_in_checkpoint(path)
+            stand_ins: Any = [(_inert_dict if name.endswith("dict") else _Inert, name) for name in names]
+        except ValueError:  # the format before torch 1.6, which cannot be listed beforehand
+            stand_ins = []
+        with safe_globals(stand_ins):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # readers raise what they like on a broken file
+        raise ValueError(
+            f"load_prompt: {str(path)!r} cannot be read as a checkpoint of tensors; it is broken, or holds objects that could "
+            f"run code ({type(error).__name__})"
+        ) from error

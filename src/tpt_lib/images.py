@@ -26,6 +26,10 @@ class ImageError(ValueError):
     """An image that cannot be used: a corrupt or truncated file, no pixels, NaN pixels, a wrong number of channels."""
 
 
+class MissingImageError(ImageError, FileNotFoundError):
+    """There is no such file; other than other errors, this one is a ``FileNotFoundError`` too."""
+
+
 def listed(images: Any) -> Any:
     """Images one after the other: a list, a tuple or a tensor ``(N, 3, H, W)`` as it is, a single image as a list of one."""
     several = isinstance(images, list | tuple) or (isinstance(images, Tensor) and images.ndim == 4)
@@ -47,7 +51,8 @@ def read_image(image: ImageLike) -> UInt8[Tensor, "3 h w"]:
         Pixels ``(3, H, W)``, the channels last in memory.
 
     Raises:
-        ImageError: if the image cannot be used.
+        ImageError: if the image cannot be used. A file that is not there is a ``FileNotFoundError`` too. A file of more pixels
+            than ``PIL.Image.MAX_IMAGE_PIXELS`` is refused before they take memory.
 
     >>> read_image(torch.rand(3, 40, 60)).dtype
     torch.uint8
@@ -109,12 +114,23 @@ def in_unit_range(x: Tensor) -> bool:
 def _from_file(path: str | os.PathLike[str]) -> Tensor:
     import PIL.Image
 
-    with open(path, "rb") as file:  # a file that is missing is no ImageError
-        try:
-            image = PIL.Image.open(file)
-        except Exception as error:  # decoders raise what they like on a broken file
-            raise ImageError(f"{os.fspath(path)!r} cannot be opened as an image: {error}") from error
-        return _from_pil(image, repr(os.fspath(path)))
+    name = repr(os.fspath(path))
+    if not os.path.exists(path):
+        raise MissingImageError(f"there is no file {name}")
+    if not os.path.isfile(path):  # a folder; or a pipe, which one could wait for without end
+        raise ImageError(f"{name} is not a file")
+    try:
+        image = PIL.Image.open(path)
+    except Exception as error:  # decoders raise what they like on a broken file
+        raise ImageError(f"{name} cannot be opened as an image: {error}") from error
+    with image:
+        limit = PIL.Image.MAX_IMAGE_PIXELS
+        if limit is not None and image.width * image.height > limit:
+            raise ImageError(
+                f"{name} has {image.width} x {image.height} pixels, more than PIL.Image.MAX_IMAGE_PIXELS = {limit}; raise that "
+                "if you trust the file"
+            )
+        return _from_pil(image, name)
 
 
 def _from_pil(image: PIL.Image.Image, name: str) -> Tensor:

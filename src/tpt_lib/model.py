@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args, runtime_checkable
@@ -141,6 +143,7 @@ def encode_views(model: ClipLike, views: Float[Tensor, "n 3 h w"], *, chunk: int
     torch.Size([5, 256])
     """
     _check_views(model, views)
+    survive_forks()
     chunk = (8 if views.device.type == "cpu" else 64) if chunk is None else chunk
     if chunk < 1:
         raise ValueError(f"encode_views: chunk must be at least 1, but got {chunk}")
@@ -175,6 +178,13 @@ def class_logits(
     with torch.autocast(image_features.device.type, enabled=False):
         similarity = image_features.float() @ text_features.float().mT
         return model.logit_scale * similarity + model.logit_bias
+
+
+@functools.cache
+def survive_forks() -> None:
+    """From here on a forked child computes in one thread: OpenMP's others do not live on in it, and torch would wait."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 
 def _check_views(model: ClipLike, views: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +13,12 @@ from torch import Tensor
 
 from tpt_lib.contexts import BiasNet, LearnedPrompt
 from tpt_lib.model import ClipLike
-from tpt_lib.tokens import CONTEXT, NAME, Split, Template, placeholder, split
+from tpt_lib.tokens import CONTEXT, NAME, Split, Template, placeholder, short, split
 
 __all__ = ["ClassPrompts", "class_prompts", "conditional_context"]
+
+WHITESPACE = re.compile(r"[ \t\n\r]+")  # what else Python takes for a space, tokenizers do not agree on
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +116,12 @@ def conditional_context(prompts: ClassPrompts, image_features: Float[Tensor, "*b
     batch = image_features.shape[:-1]
     if prompts.bias_net is None:
         return prompts.context.expand(*batch, *prompts.context.shape)
+    wanted = prompts.bias_net.weight1.shape[1]
+    if image_features.shape[-1] != wanted:
+        raise ValueError(
+            f"conditional_context: CoCoOp's network (meta_net.linear1.weight) takes image features of width {wanted}, but got "
+            f"{image_features.shape[-1]}; the checkpoint is of another model"
+        )
     shift = prompts.bias_net(image_features.float())
     return prompts.context + shift.reshape(*batch, *(1,) * (prompts.context.ndim - 1), -1)
 
@@ -128,12 +138,17 @@ def _checked_names(names: Sequence[str]) -> list[str]:
         raise TypeError(f"class_prompts: names must be a list of strings, but got {names!r}; one class is ['cat']")
     if not names:
         raise ValueError("class_prompts: names is empty; at least one class is needed")
-    texts = [" ".join(name.replace("_", " ").split()) for name in names]
-    if "" in texts:
-        at = texts.index("")
-        raise ValueError(
-            f"class_prompts: class {at} of {len(names)} has an empty name, {names[at]!r}; give every class one"
-        )
+    texts = [WHITESPACE.sub(" ", name.replace("_", " ")).strip(" ") for name in names]
+    for at, (name, text) in enumerate(zip(names, texts, strict=True)):
+        if not text:
+            raise ValueError(
+                f"class_prompts: class {at} of {len(names)} has an empty name, {short(name)}; give every class one"
+            )
+        if SURROGATE.search(text):
+            raise ValueError(
+                f"class_prompts: class {at} of {len(names)}, {short(name)}, is no text: it holds half of a surrogate pair, as "
+                "from a file read in the wrong encoding"
+            )
     return texts
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from tpt_lib.model import CausalTower, ClipLike
+from tpt_lib.model import CausalTower, ClipLike, survive_forks
 from tpt_lib.packed import packed_features, put_tokens
 from tpt_lib.prompts import ClassPrompts
 
@@ -68,6 +68,7 @@ def text_encoder(
     model: ClipLike, prompts: ClassPrompts, *, path: Path = "auto", chunk: int | None = None
 ) -> Callable[[Tensor | None, Tensor | None], Tensor]:
     """``encode_prompts`` for many calls: a function of context and names, for as long as the model stays as it is."""
+    survive_forks()
     tower, dtypes = _tower(model, prompts, path), _dtypes(model)
     order = prompts.lengths.argsort(stable=True)
     back = order.argsort().to(prompts.context.device)

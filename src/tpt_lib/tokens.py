@@ -116,7 +116,7 @@ def split(model: ClipLike, template: Template, names: list[str]) -> Split:
     for role, name, body, upto, head, stem in zip(roles, names, full, named, heads, stems, strict=True):
         if body[: len(before)] != before or body[: len(head)] != head or len(head) <= len(before):
             raise ValueError(
-                f"class_prompts: the tokenizer gives the class {_short(name)} no tokens of its own in "
+                f"class_prompts: the tokenizer gives the class {short(name)} no tokens of its own in "
                 f"{template.fill('{}')!r}; it may drop or join the characters around it. Rephrase the name"
             )
         role = role[specials.start :]
@@ -128,8 +128,8 @@ def split(model: ClipLike, template: Template, names: list[str]) -> Split:
     if (counts != counts[0]).any():
         odd = int((counts != counts[0]).nonzero()[0])
         raise ValueError(
-            f"class_prompts: the context has {counts[0]} tokens with {_short(names[0])} and {counts[odd]} with "
-            f"{_short(names[odd])}, because the tokenizer joins words of the template with the name. Rephrase the template"
+            f"class_prompts: the context has {counts[0]} tokens with {short(names[0])} and {counts[odd]} with "
+            f"{short(names[odd])}, because the tokenizer joins words of the template with the name. Rephrase the template"
         )
     lengths = torch.tensor([specials.start + len(body) + 1 for body in full])
     return Split(ids, roles, lengths, specials.start, len(before))
@@ -149,13 +149,13 @@ def placeholder(model: ClipLike) -> str:
 def _check_row(model: ClipLike, specials: Specials, template: Template, name: str, text: str, row: list[int]) -> None:
     if specials.intrudes(row):
         raise ValueError(
-            f"class_prompts: the class {_short(name)} holds text that the tokenizer reads as its start or end token; "
+            f"class_prompts: the class {short(name)} holds text that the tokenizer reads as its start or end token; "
             "take it out of the name"
         )
     full = specials.start + len(specials.body(row)) >= len(row) - 2
     if full and model.tokenize([text[:-1]]).tolist()[0] == row:
         raise ValueError(
-            f"class_prompts: the class {_short(name)} ({len(name)} characters) does not fit: with the template "
+            f"class_prompts: the class {short(name)} ({len(name)} characters) does not fit: with the template "
             f"{template.fill('{}')!r} it has more than the {len(row)} tokens of the model's context length. Shorten it"
         )
 
@@ -164,5 +164,6 @@ def _common(a: list[int], b: list[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """A name for a message, however long it is."""
     return repr(name if len(name) <= 40 else re.sub(r"\s+", " ", name[:40]) + "…")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import pickle
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,6 +67,11 @@ def load_open_clip(
             module = open_clip.create_model(
                 name, None if own else str(pretrained), weights_only=True, require_pretrained=True, **kwargs
             )
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"load_open_clip: the weights {str(pretrained or name)!r} are not loaded: they hold objects that could run code,"
+            " or are broken; a state dict of tensors, or safetensors, is wanted"
+        ) from error
     except RuntimeError as error:
         if "state_dict" not in str(error):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,15 +34,26 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
     except ImportError as error:
         raise ImportError('load_transformers needs transformers: pip install "tpt_lib[transformers]"') from error
 
-    module, info = AutoModel.from_pretrained(path_or_id, output_loading_info=True, **kwargs)
+    trust = {
+        "trust_remote_code": kwargs.pop("trust_remote_code", False)
+    }  # else transformers asks, and waits for an answer
+    try:
+        module, info = AutoModel.from_pretrained(
+            path_or_id, output_loading_info=True, ignore_mismatched_sizes=True, **trust, **kwargs
+        )
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"load_transformers: the weights of {str(path_or_id)!r} are not loaded: they hold objects that could run code, or "
+            "are broken; safetensors are wanted"
+        ) from error
     if absent := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
         raise ValueError(
             f"load_transformers: the checkpoint {str(path_or_id)!r} does not fit {type(module).__name__}: "
             f"{len(absent)} weights are missing or of another shape, among them {', '.join(absent[:5])}"
         )
     if image_spec is None:
-        image_spec = _processor_spec(AutoImageProcessor.from_pretrained(path_or_id))
-    wrapped = wrap_transformers(module, AutoTokenizer.from_pretrained(path_or_id), image_spec)
+        image_spec = _processor_spec(AutoImageProcessor.from_pretrained(path_or_id, **trust))
+    wrapped = wrap_transformers(module, AutoTokenizer.from_pretrained(path_or_id, **trust), image_spec)
     if wrapped is None:
         known = ", ".join(sorted(CLASSES))
         raise TypeError(f"load_transformers: {str(path_or_id)!r} is a {type(module).__name__}; known are {known}")

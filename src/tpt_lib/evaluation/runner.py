@@ -148,7 +148,8 @@ class _Work:
 
     def items(self, seed: int, samples: list[int], workers: int) -> Iterator[_Item]:
         data = _Items(self.samples, samples, self.model.image_spec, {**self.views, "seed": seed})
-        return iter(DataLoader(data, batch_size=None, num_workers=workers if samples else 0))
+        own = torch.Generator()  # else the loader draws from the caller's
+        return iter(DataLoader(data, batch_size=None, num_workers=workers if samples else 0, generator=own))
 
     def rows(self, seed: int, group: list[_Item]) -> list[Row]:
         if self.strict and (bad := next((item for item in group if item.error), None)):

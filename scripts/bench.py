@@ -1,0 +1,257 @@
+"""All benchmarks in one run, as one page: ``python scripts/bench.py`` writes ``docs/benchmarks.md``, ``.json`` and its figures.
+
+It takes under 15 minutes on 2 quiet cores; ``--quick --out FOLDER`` is a trial of a minute or two, whose numbers mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tpt_lib.plots import AFTER, BEFORE, as_png, new_figure
+from tpt_lib.tables import Table
+
+ROOT = Path(__file__).parent.parent
+RUNS = {  # the arguments of each benchmark, in full and for a trial
+    "tpt": ("--classes 200", "--pairs 2 --classes 20 --architecture ViT-S-32-alt"),
+    "growth": ("", "--pairs 2 --quick"),
+    "text": ("--classes 50 --growth 50 200 400 1000", "--pairs 2 --classes 10 --growth 5 10"),
+    "bongard": ("", "--pairs 1"),
+    "views": ("", "--pairs 2"),
+    "evaluate": ("--images 4", "--pairs 1 --images 2"),
+    "imports": ("", "--pairs 2"),
+}
+PACKAGES = ("tpt_lib", "torch", "torchvision", "open_clip_torch", "pillow")
+LABELS = {"classes": "classes K", "views": "views N", "steps": "steps", "images": "images"}
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Every benchmark in a process of its own, one after the other."""
+    found: dict[str, Any] = {"machine": machine(), "quick": quick, "seconds": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, arguments in RUNS.items():
+            start = time.perf_counter()
+            path = Path(folder) / f"{name}.json"
+            command = [sys.executable, f"benchmarks/{name}.py", *arguments[quick].split(), "--json", str(path)]
+            print("$", *command[1:-2], flush=True)
+            subprocess.run(command, cwd=ROOT, check=True)
+            found[name] = json.loads(path.read_text())
+            found["seconds"][name] = time.perf_counter() - start
+    return found
+
+
+def machine() -> dict[str, str]:
+    """What the numbers depend on, without a name of the machine."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    processor = next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+    gigabytes = int(Path("/proc/meminfo").read_text().split()[1]) / 2**20
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": f"{os.cpu_count()} cores of {processor}, {gigabytes:.0f} GB, no GPU used",
+        "python": platform.python_version(),
+        **{package: importlib.metadata.version(package) for package in PACKAGES},
+    }
+
+
+def page(found: dict[str, Any]) -> str:
+    """The page in Markdown."""
+    its, growth, text = found["machine"], found["growth"], found["text"]
+    versions = ", ".join(f"{name} {its[name]}" for name in ("python", *PACKAGES))
+    minutes = f"{sum(found['seconds'].values()) / 60:.0f} minutes"
+    trial = "**A trial: these numbers mean nothing.**\n\n" if found["quick"] else ""
+    return f"""# Benchmarks
+
+{trial}Written by `python scripts/bench.py` on {its["date"]} ({minutes}): {its["processor"]};
+{versions}; float32, 2 threads where not said otherwise. The measurements are in [benchmarks.json](benchmarks.json).
+Times are medians, in brackets from the least to the greatest; ratios are of runs that were interleaved in one process,
+taken pair by pair.
+
+The floor of TPT is encoding its views: the image tower sees all of them, whatever is then done with the features. It is
+measured as the bare module on ready views under `inference_mode`, in the fastest of three chunk sizes.
+
+## TPT against its floor
+
+{found["tpt"]["model"]}, one image of 500x375, 64 views, ImageNet names. Everything is included: reading, views, encoding,
+tuning, prediction.
+
+{_tpt(found["tpt"])}
+
+## How the cost grows
+
+{growth["model"]}, a small tower, so that many points take little time; where not varied, {_base(growth["base"])}.
+*Floor* is the encoding of the same views alone, right before in the same round. Memory is the peak of the first run above
+what was held.
+
+{_growth(growth)}
+
+## The text features of one step
+
+ViT-B/16's text tower, K={text["classes"]}, ImageNet names: the gradient in the context, then the features at the new one.
+*Plain* runs every prompt through the tower, forward, backward and forward, as published implementations do. The features
+differ by at most {text["difference"]:.0e}.
+
+{_text(text)}
+
+## Bongard problems
+
+RN50's text tower, 6 + 6 supports, 64 steps, image features given; the plain loop runs both prompts at full length in each
+step. Memory: {found["bongard"]["memory_gb"]:.2f} GB above the process before.
+
+{_against(found["bongard"]["times"], "plain loop", "faster than the plain loop", faster=True)}
+
+## Views
+
+64 views of a 500x375 photograph at 224, one thread, processor time, against the usual loop over PIL and torchvision.
+
+{_views(found["views"])}
+
+## The runner
+
+ViT-S/32, 100 classes, 64 views: `evaluate` over a bare loop of `tpt_classify` on the same images.
+
+{_against(found["evaluate"]["times"], "bare loop", "over the bare loop")}
+
+## Importing
+
+`import tpt_lib` after torch, in fresh processes: {_spread(found["imports"]["times"]["import tpt_lib"])} s.
+"""
+
+
+def _tpt(found: dict[str, Any]) -> str:
+    table = _against(found["times"], "views alone", "over the views alone")
+    first = ", ".join(f"{seconds:.1f} s at K={k}" for k, seconds in found["first"].items())
+    beside = "; ".join(f"{name} {seconds:.3g} s" for name, seconds in found["beside"].items())
+    more = found["peak_gb"] - found["loaded_gb"]
+    return (
+        f"{table}\n\nA first image, which builds the graph that the others use: {first}. Once each: {beside}. Memory: "
+        f"{more:.2f} GB above the process with the model loaded ({found['loaded_gb']:.2f} GB)."
+    )
+
+
+def _growth(found: dict[str, Any]) -> str:
+    parts = []
+    for name, points in found["curves"].items():
+        rows = [
+            {
+                LABELS[name]: value,
+                "seconds": _spread(point["times"]),
+                "floor": _spread(point["floor"]),
+                "over the floor": _ratios(point["times"], point["floor"]),
+                "memory (MB)": None if point["memory_mb"] is None else round(point["memory_mb"]),
+            }
+            for value, point in points.items()
+        ]
+        parts.append(f"![cost over {name}](benchmarks-{name}.png)\n\n{Table(tuple(rows)).to_markdown()}")
+    return "\n\n".join(parts)
+
+
+def _text(found: dict[str, Any]) -> str:
+    rows = [
+        {
+            "K": row["classes"],
+            "packed tokens": row["tokens"],
+            "seconds": _spread(row["times"]),
+            "ms a token": f"{1000 * statistics.median(row['times']) / row['tokens']:.2f}",
+        }
+        for row in found["growth"]
+    ]
+    memory = []
+    for row in found["memory"]:
+        chunk = f" in chunks of {row['chunk']}" if row["chunk"] else ""
+        memory.append(f"K={row['classes']}{chunk}: {row['peak_gb'] - row['loaded_gb']:.2f} GB")
+    return (
+        f"{_against(found['times'], 'tpt_lib', 'of tpt_lib')}\n\n![text cost over tokens](benchmarks-tokens.png)\n\n"
+        f"{Table(tuple(rows)).to_markdown()}\n\nMemory above the process with the model loaded, over three steps: "
+        f"{'; '.join(memory)}."
+    )
+
+
+def _views(found: dict[str, Any]) -> str:
+    rows = [
+        {
+            "recipe": recipe,
+            "PIL loop (ms)": _spread([1000 * t for t in found[recipe]["times"]["PIL loop"]]),
+            "tpt_lib (ms)": _spread([1000 * t for t in found[recipe]["times"]["tpt_lib"]]),
+            "faster": _ratios(found[recipe]["times"]["PIL loop"], found[recipe]["times"]["tpt_lib"]),
+            "memory (MB)": round(found[recipe]["memory_mb"]),
+        }
+        for recipe in ("crop", "augmix")
+    ]
+    return Table(tuple(rows)).to_markdown()
+
+
+def _against(times: dict[str, list[float]], base: str, title: str, *, faster: bool = False) -> str:
+    """A row for each, with its ratio to one of them in every round."""
+    rows = []
+    for name, values in times.items():
+        pair = (times[base], values) if faster else (values, times[base])
+        rows.append({"": name, "seconds": _spread(values), title: _ratios(*pair)})
+    return Table(tuple(rows)).to_markdown()
+
+
+def _ratios(values: list[float], others: list[float]) -> str:
+    return _spread([a / b for a, b in zip(values, others, strict=True)])
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def _base(base: dict[str, int]) -> str:
+    return ", ".join(f"{value} {name if value > 1 else name.removesuffix('s')}" for name, value in base.items())
+
+
+def figures(found: dict[str, Any]) -> dict[str, bytes]:
+    """A picture of each curve, by file name."""
+    drawn = {}
+    for name, points in found["growth"]["curves"].items():
+        lines = {"TPT": [p["times"] for p in points.values()], "its views alone": [p["floor"] for p in points.values()]}
+        drawn[f"benchmarks-{name}.png"] = _curve(LABELS[name], [int(value) for value in points], lines)
+    rows = found["text"]["growth"]
+    tokens, times = [row["tokens"] for row in rows], [row["times"] for row in rows]
+    drawn["benchmarks-tokens.png"] = _curve("packed tokens", tokens, {"text features of one step": times})
+    return drawn
+
+
+def _curve(label: str, values: list[int], lines: dict[str, list[list[float]]]) -> bytes:
+    """Medians over values, with a band from the least to the greatest."""
+    figure = new_figure(4.2, 2.8)
+    axes = figure.subplots()
+    for (name, runs), colour in zip(lines.items(), (AFTER, BEFORE), strict=False):
+        axes.plot(values, [statistics.median(times) for times in runs], marker="o", color=colour, label=name)
+        axes.fill_between(values, [min(t) for t in runs], [max(t) for t in runs], color=colour, alpha=0.25, linewidth=0)
+    axes.set(xlabel=label, ylabel="seconds", xlim=(0, None), ylim=(0, None))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    return as_png(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    found = run(arguments.quick)
+    (arguments.out / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n")
+    (arguments.out / "benchmarks.md").write_text(page(json.loads(json.dumps(found))))
+    for name, data in figures(found).items():
+        (arguments.out / name).write_bytes(data)
+    print(f"\n{sum(found['seconds'].values()) / 60:.1f} minutes; written to {arguments.out / 'benchmarks.md'}")
+
+
+if __name__ == "__main__":
+    main()
