@@ -153,7 +153,9 @@ def right(tiny, prompts, drawings):
     """Which drawings are classified rightly: zero-shot, with TPT, and after a random step of the same size."""
     features, labels = drawings
     found = {"TPT": right_by_tpt(tiny, prompts, drawings)}
-    found["zero-shot"] = tpt_lib.class_logits(tiny, features[:, 0], tpt_lib.encode_prompts(tiny, prompts)).argmax(-1) == labels
+    found["zero-shot"] = (
+        tpt_lib.class_logits(tiny, features[:, 0], tpt_lib.encode_prompts(tiny, prompts)).argmax(-1) == labels
+    )
     steps = [5e-3 * torch.randn_like(prompts.context).sign() for _ in range(8)]
     texts = [tpt_lib.encode_prompts(tiny, prompts, prompts.context + step) for step in steps]
     said = [tpt_lib.class_logits(tiny, row[:1], texts[i % 8]).argmax() for i, row in enumerate(features)]

@@ -86,6 +86,11 @@ def calls(folder):
     evaluated = {"model": model, "out": folder / "run.jsonl", "progress": False}
     methods = {"zero-shot": tpt.zero_shot_predict, "TPT": tpt.tpt_predict}
     short = {"epochs": 2, "progress": False}
+    other, fit = (
+        tpt.EvalSet("other", [(image, 0), (image, 1)], tuple(NAMES)),
+        functools.partial(tpt.fit_prompt, **short),
+    )
+    said = tpt.tpt_predict(model, prompts, features)
     return {
         "average_predict": lambda: tpt.average_predict(model, prompts, features),
         "bongard_prototype": lambda: tpt.bongard_prototype(model, [image], [image, image], image),
@@ -109,6 +114,7 @@ def calls(folder):
         "initial_text": lambda: tpt.initial_text(model, prompts).gradients(features[:2]),
         "memo_adapt": lambda: tpt.memo_adapt(classifier, image, spec=spec, n_views=4, lr=0.1),
         "memo_predict": lambda: tpt.memo_predict(classifier, views, steps=2, lr=0.1),
+        "plot_prediction": lambda: tpt.plot_prediction(model, prompts, features, said, image),
         "prompts_predict": lambda: tpt.prompts_predict(model, [prompts] * 2, features, method=tpt.tpt_predict),
         "strategy_table": lambda: tpt.strategy_table(model, prompts, image, methods=methods, **few),
         "sweep_fractions": lambda: tpt.sweep_fractions(model, prompts, image, fractions=[0.5], **few),
@@ -118,6 +124,9 @@ def calls(folder):
         "text_path": lambda: tpt.text_path(model, prompts),
         "tpt_classify": lambda: tpt.tpt_classify(model, [image, image], prompts, **few, steps=2),
         "tpt_predict": lambda: tpt.tpt_predict(model, prompts, features),
+        "transfer": lambda: tpt.transfer(
+            [classified], [other], model=model, out=folder, fit=fit, n_views=4, workers=0, progress=False
+        ),
         "tune_prompt": lambda: tpt.tune_prompt(model, prompts, features, steps=2),
         "vote_predict": lambda: tpt.vote_predict(model, prompts, features),
         "wrap": lambda: tpt.wrap(model.module),
