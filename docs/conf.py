@@ -1,4 +1,4 @@
-"""How Sphinx builds the site; ``python scripts/site.py`` does it. The sources are the repository's own Markdown and notebooks."""
+"""How Sphinx builds the site, with ``python scripts/site.py``: its sources are the repository's own Markdown and notebooks."""
 
 import inspect
 import re
@@ -60,12 +60,16 @@ def toctree(caption: str, part: str) -> str:
 def directives(table: str) -> str:
     rows = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    written = [
-        f".. auto{kind}:: tpt_lib.{name}\n" + "   :members:\n" * (kind != "function")
-        for name in names
-        for kind in ["class" if inspect.isclass(getattr(tpt_lib, name)) else "function"]
-    ]
-    return "\n\n```{eval-rst}\n" + "\n".join(written) + "```\n"
+    written = "\n".join(map(directive, names))
+    return f"\n\n```{{eval-rst}}\n{written}```\n"
+
+
+def directive(name: str) -> str:
+    value = getattr(tpt_lib, name)
+    if not inspect.isclass(value):
+        return f".. autofunction:: tpt_lib.{name}\n"
+    options = "   :members:\n" + "   :undoc-members:\n" * getattr(value, "_is_protocol", False)
+    return f".. autoclass:: tpt_lib.{name}\n{options}"
 
 
 class LinkNames(SphinxTransform):
@@ -86,7 +90,8 @@ class LinkNames(SphinxTransform):
 def write_math(self: Any, node: nodes.Element) -> None:
     """Equations as MathML, which browsers draw by themselves: no script and no network."""
     try:
-        self.body.append(str(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))))
+        written = str(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+        self.body.append(re.sub(r"<mo>([{}])</mo>", r'<mo stretchy="false">\1</mo>', written))
     except MathError as error:
         logger.warning("%s in %r", error, node.astext(), location=node)
     raise nodes.SkipNode
