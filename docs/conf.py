@@ -65,11 +65,9 @@ def directives(table: str) -> str:
 
 
 def directive(name: str) -> str:
-    value = getattr(tpt_lib, name)
-    if not inspect.isclass(value):
-        return f".. autofunction:: tpt_lib.{name}\n"
-    options = "   :members:\n" + "   :undoc-members:\n" * getattr(value, "_is_protocol", False)
-    return f".. autoclass:: tpt_lib.{name}\n{options}"
+    if inspect.isclass(getattr(tpt_lib, name)):
+        return f".. autoclass:: tpt_lib.{name}\n   :members:\n"
+    return f".. autofunction:: tpt_lib.{name}\n"
 
 
 class LinkNames(SphinxTransform):

@@ -1,0 +1,86 @@
+"""Draw docs/figures: ``python scripts/figures.py`` draws the paper's ablations from its tables, and sweeps on the embedded model."""
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+import tpt_lib as tpt
+from tpt_lib.plots import AFTER, BEFORE, new_figure
+
+FIGURES = Path(__file__).parents[1] / "docs/figures"
+TABLES = {table.number: table for table in tpt.paper_tables()}
+
+
+def selection() -> Figure:
+    """Table 4: what TPT adds to CLIP with confidence selection, and without."""
+    clip, without, full = (row["values"] for row in TABLES[4].rows)
+    figure = new_figure(6.4, 2.6)
+    axes = figure.subplots()
+    for values, label, colour, shift in (
+        (without, "all 64 views", BEFORE, -0.2),
+        (full, "the 10% most confident", AFTER, 0.2),
+    ):
+        gains = [value - base for value, base in zip(values, clip, strict=True)]
+        bars = axes.bar([i + shift for i in range(len(gains))], gains, 0.38, color=colour, label=label)
+        axes.bar_label(bars, fmt="%+.1f", fontsize=7, padding=1)
+    names = [name.replace("average: ", "average,\n").replace("imagenet-", "-") for name in TABLES[4].columns]
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylabel("points over zero-shot", fontsize=8)
+    return finished(figure)
+
+
+def without_tuning() -> Figure:
+    """Table 8: what the same views give when they only vote. Table 9: MEMO over the share of views that it keeps."""
+    figure = new_figure(6.4, 2.6)
+    left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [1, 1.2]})
+    clip, *others = (row["values"][-2] for row in TABLES[8].rows)
+    names = [row["method"].replace(" ", "\n") for row in TABLES[8].rows[1:]]
+    bars = left.bar(names, [value - clip for value in others], 0.6, color=[BEFORE, BEFORE, AFTER])
+    left.bar_label(bars, fmt="%+.1f", fontsize=7, padding=1)
+    left.axhline(0, color="black", linewidth=0.8)
+    left.margins(y=0.15)
+    left.set_ylabel("points over zero-shot", fontsize=8)
+    rows = {row["method"]: row["values"][-2] for row in TABLES[9].rows}
+    kept = {0.1: "MEMO (rho=0.1)", 0.3: "MEMO (rho=0.3)", 0.5: "MEMO (rho=0.5)", 0.7: "MEMO (rho=0.7)", 1.0: "MEMO"}
+    gains = [rows[name] - rows["ResNet-50"] for name in kept.values()]
+    right.plot(list(kept), gains, marker="o", color=AFTER)
+    right.set(xticks=list(kept), ylim=(0, 4))
+    right.set_xlabel(r"share of confident views $\rho$ in MEMO", fontsize=8)
+    right.set_ylabel("points over the ResNet-50", fontsize=8)
+    return finished(figure)
+
+
+def finished(figure: Figure) -> Figure:
+    for axes in figure.axes:
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    if figure.axes[0].get_legend_handles_labels()[0]:
+        figure.legend(loc="outside upper right", frameon=False, fontsize=8, ncols=2)
+    return figure
+
+
+def paper() -> dict[str, Figure]:
+    """The paper's ablations, drawn from its tables."""
+    return {"selection": selection(), "without-tuning": without_tuning()}
+
+
+def sweeps() -> dict[str, Figure]:
+    """The same questions asked of the embedded model."""
+    model, data = tpt.load_tiny(), tpt.tiny_samples()
+    images, labels = zip(*data.samples, strict=True)
+    every: Any = (model, tpt.class_prompts(model, data.classes, template=data.template), list(images), list(labels))
+    tables = {
+        "fractions": tpt.sweep_fractions(*every),
+        "views": tpt.sweep_views(*every),
+        "steps": tpt.sweep_steps(*every),
+    }
+    for name, table in tables.items():
+        print(name, table, sep="\n", flush=True)
+    return {name: tpt.plot_sweep(table) for name, table in tables.items()}
+
+
+if __name__ == "__main__":
+    FIGURES.mkdir(exist_ok=True)
+    for name, figure in (paper() | sweeps()).items():
+        figure.savefig(FIGURES / f"{name}.png")
