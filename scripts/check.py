@@ -1,4 +1,4 @@
-"""All that must hold before a change lands: lint, types, the generated page, the site, tests. ``python scripts/check.py``"""
+"""All that must hold before a change lands: lint, types, the generated page, site, notebooks, tests. ``python scripts/check.py``"""
 
 import subprocess
 import sys
@@ -11,6 +11,7 @@ CHECKS = [
     ["-m", "mypy"],
     ["scripts/architectures.py", "--check"],
     ["scripts/site.py"],
+    ["scripts/notebooks.py", "--check"],
     ["-m", "pytest", "--numprocesses=auto", "--dist=loadfile", "--durations=10"],
 ]
 

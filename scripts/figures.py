@@ -1,4 +1,4 @@
-"""Draw docs/figures: ``python scripts/figures.py`` draws the paper's ablations from its tables, and sweeps on the embedded model."""
+"""Draw docs/figures: the paper's ablations from its tables, and sweeps on the embedded model. ``python scripts/figures.py``"""
 
 from pathlib import Path
 from typing import Any

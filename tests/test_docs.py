@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 
-import nbformat
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
