@@ -1,4 +1,4 @@
-"""All that must hold before a change lands: lint, types, the generated page, site, notebooks, tests. ``python scripts/check.py``"""
+"""All that must hold before a change lands: lint, types, generated page, site, notebooks, tests. ``python scripts/check.py``"""
 
 import subprocess
 import sys
