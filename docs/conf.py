@@ -30,6 +30,7 @@ html_theme_options = {"light_css_variables": {"color-brand-primary": "#2b6cb0", 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # scripts/notebooks.py executes them; the site shows what they stored
+nb_render_markdown_format = "myst"
 autodoc_typehints = "none"  # docstrings have the shapes
 autodoc_preserve_defaults = True
 napoleon_use_ivar = True
