@@ -9,6 +9,7 @@ import tpt_lib as tpt
 from tpt_lib.plots import AFTER, BEFORE, new_figure
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
+DRAWING = "fox"
 TABLES = {table.number: table for table in tpt.paper_tables()}
 
 
@@ -65,11 +66,21 @@ def paper() -> dict[str, Figure]:
     return {"selection": selection(), "without-tuning": without_tuning()}
 
 
-def sweeps() -> dict[str, Figure]:
-    """The same questions asked of the embedded model."""
+def prediction() -> Figure:
+    """The figure of the README: a drawing of which TPT mends the prediction."""
     model, data = tpt.load_tiny(), tpt.tiny_samples()
-    images, labels = zip(*data.samples, strict=True)
-    every: Any = (model, tpt.class_prompts(model, data.classes, template=data.template), list(images), list(labels))
+    image, truth = data.samples[data.classes.index(DRAWING)]
+    prompts = tpt.class_prompts(model, data.classes, template=data.template)
+    features = tpt.encode_views(model, tpt.augment_views(image, model.image_spec, seed=0))
+    said = tpt.tpt_predict(model, prompts, features)
+    assert isinstance(said, tpt.Prediction)
+    return tpt.plot_prediction(model, prompts, features, said, image, truth=data.classes[truth])
+
+
+def sweeps() -> dict[str, Figure]:
+    """The paper's questions asked of the embedded model."""
+    model, data = tpt.load_tiny(), tpt.tiny_samples(n=100)
+    every: Any = (model, tpt.class_prompts(model, data.classes, template=data.template), data.samples)
     tables = {
         "fractions": tpt.sweep_fractions(*every),
         "views": tpt.sweep_views(*every),
@@ -82,5 +93,5 @@ def sweeps() -> dict[str, Figure]:
 
 if __name__ == "__main__":
     FIGURES.mkdir(exist_ok=True)
-    for name, figure in (paper() | sweeps()).items():
+    for name, figure in (paper() | {"prediction": prediction()} | sweeps()).items():
         figure.savefig(FIGURES / f"{name}.png")
