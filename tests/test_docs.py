@@ -7,6 +7,8 @@ import re
 import nbformat
 import pytest
 
+import tpt_lib
+
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
@@ -56,6 +58,12 @@ def test_links_of_the_site(tmp_path):
     broken, external = script("site").links(tmp_path)
     assert broken == ["a.html -> b.html#there", "a.html -> c.png", "b.html -> a.html#gone", "b.html -> gone.html"]
     assert external == {"https://x.org/y"}
+
+
+def test_the_site_tells_undocumented_names(tmp_path):
+    page = tmp_path / "api.html"
+    page.write_text("".join(f'<dt id="tpt_lib.{name}">' for name in tpt_lib.__all__ if name != "wrap"))
+    assert script("site").undocumented(page) == ["wrap"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.name)
