@@ -42,7 +42,7 @@ def shown(notebook: Any) -> list[Any]:
 def run(paths: list[Path], check: bool) -> bool:
     """All of these in one kernel, which spares loading torch again."""
     good = True
-    client = NotebookClient(new_notebook(metadata=KERNEL), timeout=600)
+    client = NotebookClient(new_notebook(metadata=KERNEL), timeout=600, coalesce_streams=True)
     with tempfile.TemporaryDirectory() as folder, client.setup_kernel():
         for path in paths:
             start, stored, notebook = time.perf_counter(), *(nbformat.read(path, as_version=4) for _ in range(2))
