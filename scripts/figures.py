@@ -79,11 +79,11 @@ def prediction() -> Figure:
 
 def sweeps() -> dict[str, Figure]:
     """The paper's questions asked of the embedded model."""
-    model, data = tpt.load_tiny(), tpt.tiny_samples(n=100)
+    model, data = tpt.load_tiny(), tpt.tiny_samples(n=50)
     every: Any = (model, tpt.class_prompts(model, data.classes, template=data.template), data.samples)
     tables = {
         "fractions": tpt.sweep_fractions(*every),
-        "views": tpt.sweep_views(*every),
+        "views": tpt.sweep_views(*every, numbers=(8, 16, 32, 64)),
         "steps": tpt.sweep_steps(*every),
     }
     for name, table in tables.items():
