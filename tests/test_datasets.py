@@ -287,6 +287,8 @@ def test_no_split_file(tmp_path):
     assert "no split_zhou_EuroSAT.json" in message
     assert "only split='all'" in message
     assert "eurosat/2750/AnnualCrop" in message
+    message = split_error(tmp_path, "pets", FileNotFoundError, split="val")
+    assert "only split='trainval' or split='test', a part of which hold_out makes a validation set" in message
     assert "Expected below the root: ucf101/" in split_error(tmp_path, "ucf101", FileNotFoundError)
     assert "images_variant_test.txt" in split_error(tmp_path, "aircraft", FileNotFoundError)
 
@@ -626,6 +628,20 @@ def test_the_registry_is_the_papers():
         name for name, recipe in recipes.items() if recipe == "crop" and name != "bongard-hoi"
     ]
     assert sum(entry.counts["test"] for name, entry in ENTRIES.items() if recipes[name] == "augmix") == 83_696
+
+
+def test_the_counts_are_those_of_coops_splits():
+    """Its code gives half, a fifth and the rest of each class to the parts, or holds a fifth of the original train set out."""
+    of = {name: [entry.counts[split] for split in ("train", "val", "test")] for name, entry in SPLITS.items()}
+    equal_classes = {"dtd": 120, "food101": 1000}
+    for name, images in equal_classes.items():
+        assert of[name] == [ENTRIES[name].classes * images * share // 10 for share in (5, 2, 3)]
+    assert of["eurosat"] == [27_000 * share // 10 for share in (5, 2, 3)]
+    assert of["sun397"] == [397 * images for images in (40, 10, 50)]
+    assert [sum(of[name][:2]) for name in ("pets", "cars", "ucf101")] == [3_680, 8_144, 9_537]
+    assert sum(of["flowers102"]) == sum(ENTRIES["flowers102"].original.values()) == 8_189
+    assert sum(of["caltech101"]) == 9_144 - 467 - 435  # without the background and Faces_easy
+    assert sum(ENTRIES["aircraft"].counts.values()) == 10_000
 
 
 def test_the_page_has_every_dataset():

@@ -64,6 +64,10 @@ def test_the_wheel_works_from_another_folder(tmp_path):
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", target, wheel]
     subprocess.run(install, check=True, capture_output=True)
     assert (target / "tpt_lib/py.typed").is_file()
+    helped = [sys.executable, target / "bin/tpt-lib", "--help"]
+    assert (
+        b"classify" in subprocess.run(helped, env={**os.environ, "PYTHONPATH": str(target)}, capture_output=True).stdout
+    )
     example = (ROOT / "examples/wrap_your_own.py").read_text()
     code = f"import tpt_lib; assert tpt_lib.__file__.startswith({str(target)!r}), tpt_lib.__file__\n{example}"
     assert "red panda" in run(code, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})

@@ -17,11 +17,13 @@ from tpt_lib.evaluation import (
     dataset_names,
     evaluate,
     evaluate_bongard,
+    hold_out,
     load_dataset,
     mcnemar,
     paper_tables,
     published,
     relative_improvement,
+    transfer,
 )
 from tpt_lib.fitting import Fitted, few_shot, fit_conditional_prompt, fit_prompt
 from tpt_lib.groups import group_predict
@@ -29,12 +31,20 @@ from tpt_lib.images import ImageError, image_generator, read_image
 from tpt_lib.memo import memo_adapt, memo_predict
 from tpt_lib.model import CausalBlock, CausalTower, ClipLike, ImageSpec, class_logits, encode_views
 from tpt_lib.objectives import entropy, marginal_entropy, select_confident
-from tpt_lib.plots import plot_accuracies, plot_bongard, plot_improvement, plot_reliability, plot_sweep
+from tpt_lib.plots import (
+    plot_accuracies,
+    plot_bongard,
+    plot_improvement,
+    plot_prediction,
+    plot_reliability,
+    plot_sweep,
+)
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts import ClassPrompts, class_prompts, conditional_context
 from tpt_lib.sweeps import sweep_fractions, sweep_groups, sweep_steps, sweep_views
 from tpt_lib.tables import Table
 from tpt_lib.text import InitialText, encode_prompts, initial_text, text_path
+from tpt_lib.tiny import load_tiny, tiny_bongard_problems, tiny_samples
 from tpt_lib.tuning import Tuned, tune_prompt
 from tpt_lib.views import ViewsDataset, augment_views, encode_images, preprocess
 
@@ -87,11 +97,13 @@ __all__ = [
     "fit_prompt",
     "gaussian_context",
     "group_predict",
+    "hold_out",
     "image_generator",
     "initial_text",
     "load_dataset",
     "load_open_clip",
     "load_prompt",
+    "load_tiny",
     "load_transformers",
     "marginal_entropy",
     "mcnemar",
@@ -101,6 +113,7 @@ __all__ = [
     "plot_accuracies",
     "plot_bongard",
     "plot_improvement",
+    "plot_prediction",
     "plot_reliability",
     "plot_sweep",
     "preprocess",
@@ -118,8 +131,11 @@ __all__ = [
     "sweep_steps",
     "sweep_views",
     "text_path",
+    "tiny_bongard_problems",
+    "tiny_samples",
     "tpt_classify",
     "tpt_predict",
+    "transfer",
     "tune_prompt",
     "vote_predict",
     "wrap",

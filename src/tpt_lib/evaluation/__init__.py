@@ -9,6 +9,8 @@ from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.runner import evaluate
 from tpt_lib.evaluation.runs import Run, merge_runs, read_run
 from tpt_lib.evaluation.solving import evaluate_bongard
+from tpt_lib.evaluation.transferring import transfer
+from tpt_lib.evaluation.validation import hold_out
 
 __all__ = [
     "ENTRIES",
@@ -24,6 +26,7 @@ __all__ = [
     "dataset_names",
     "evaluate",
     "evaluate_bongard",
+    "hold_out",
     "load_dataset",
     "mcnemar",
     "merge_runs",
@@ -31,4 +34,5 @@ __all__ = [
     "published",
     "read_run",
     "relative_improvement",
+    "transfer",
 ]

@@ -26,15 +26,15 @@ class Problem(NamedTuple):
     """One Bongard problem: ``bongard_tpt(model, *problem[:3])`` solves it.
 
     Attributes:
-        positives: paths of six images that show the concept.
-        negatives: paths of six images that do not.
-        queries: the paths of the images to judge, one of each side.
+        positives: six images, of Bongard-HOI their paths, that show the concept.
+        negatives: six images that do not.
+        queries: the images to judge, one of each side.
         truths: which side each query is of, ``"positive"`` or ``"negative"``.
     """
 
-    positives: tuple[str, ...]
-    negatives: tuple[str, ...]
-    queries: tuple[str, ...]
+    positives: tuple[Any, ...]
+    negatives: tuple[Any, ...]
+    queries: tuple[Any, ...]
     truths: tuple[str, ...]
 
 

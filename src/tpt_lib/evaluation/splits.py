@@ -150,6 +150,7 @@ def _no_split_file(entry: Entry, root: Path, split: str) -> str:
         f"{shown(entry.folders)}"
         + (f", and nothing that torchvision reads as {entry.torchvision[0]}" if entry.torchvision else "")
         + (f"; without that file there is only {' or '.join(own)}" if own else "")
+        + (", a part of which hold_out makes a validation set" if own and split == "val" else "")
         + f". {_expected(entry)}"
     )
 

@@ -1,0 +1,94 @@
+"""Makes the embedded model: data, training, measurements, weights, card. ``python scripts/train_tiny [--seeds 0 1]``"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from card import write_card
+from drawings import HELD_OUT, Drawings, make_drawings, on_white
+from measure import measure, measure_bongard, measure_settings
+from PIL import Image
+from safetensors.torch import save_file
+from train import GENERIC, TOLD, train
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "tpt_lib" / "tiny"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1], help="the first one's weights are shipped")
+    parser.add_argument(
+        "--cache", type=Path, default=Path(tempfile.gettempdir()) / "train_tiny", help="downloads and results"
+    )
+    args = parser.parse_args()
+    drawings = make_drawings(args.cache)
+    print(f"{len(drawings.names)} names in {len(drawings.styles)} styles")
+    write_names(drawings)
+    write_sheets(drawings)
+    start = time.perf_counter()
+    with ProcessPoolExecutor(len(args.seeds), get_context("spawn")) as pool:
+        list(pool.map(train_seed, args.seeds, [args.cache] * len(args.seeds)))
+    minutes = (time.perf_counter() - start) / 60
+    weights = PACKAGE / "weights.safetensors"
+    weights.write_bytes((args.cache / f"seed-{args.seeds[0]}.safetensors").read_bytes())
+    models = {seed: load_seed(seed, args.cache) for seed in args.seeds}
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row for seed, model in models.items() for row in measure(model, seed, Path(folder))]
+        settings = measure_settings(models[args.seeds[0]], Path(folder))
+        bongard = measure_bongard(models[args.seeds[0]], Path(folder))
+    card = write_card(rows, settings, bongard, len(drawings.names), weights.stat().st_size, minutes)
+    (ROOT / "docs" / "tiny.md").write_text(card, encoding="utf-8")
+
+
+def train_seed(seed: int, cache: Path) -> None:
+    from tpt_lib.tiny.model import pack
+
+    path = cache / f"seed-{seed}.safetensors"
+    if not path.exists():
+        save_file(pack(train(make_drawings(cache), seed)), path)
+
+
+def load_seed(seed: int, cache: Path) -> Any:
+    """As ``load_tiny`` does, of another seed."""
+    from safetensors.torch import load_file
+
+    from tpt_lib.tiny.model import load_tiny, unpack
+
+    model = load_tiny()
+    unpack(model.module, load_file(cache / f"seed-{seed}.safetensors"))
+    return model
+
+
+def write_names(drawings: Drawings) -> None:
+    told = [template for templates in TOLD.values() for template in templates]
+    words = sorted({word for template in (*GENERIC, *told) for word in re.findall(r"\w+", template)})
+    known = {"names": dict(zip(drawings.names, drawings.groups, strict=True)), "words": words}
+    (PACKAGE / "names.json").write_text(json.dumps(known, indent=0) + "\n", encoding="utf-8")
+
+
+def write_sheets(drawings: Drawings) -> None:
+    from tpt_lib.tiny.samples import COLUMNS, PIXELS
+
+    for style in HELD_OUT:
+        small = F.interpolate(on_white(drawings.styles[style]).float(), PIXELS, mode="bicubic", antialias=True)
+        rows = -(-len(small) // COLUMNS)
+        tiles = torch.full((rows * COLUMNS, 3, PIXELS, PIXELS), 255.0)
+        tiles[: len(small)] = small
+        sheet = tiles.unflatten(0, (rows, COLUMNS)).permute(0, 3, 1, 4, 2).flatten(0, 1).flatten(1, 2)
+        image = Image.fromarray(sheet.round().clamp(0, 255).byte().numpy())
+        image.convert("RGB" if style == "noto-v1" else "L").save(PACKAGE / f"{style}.webp", quality=90)
+
+
+if __name__ == "__main__":
+    main()

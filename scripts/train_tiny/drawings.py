@@ -1,0 +1,146 @@
+"""Emoji of several artists as pixels: the same names in different styles, fetched from npm by name and version."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+TRAINED = {
+    "noto": "1.2.9",
+    "twemoji": "1.2.5",
+    "emojione": "1.2.3",
+    "fluent-emoji-flat": "1.2.6",
+    "fluent-emoji": "1.2.7",
+}
+HELD_OUT = {"noto-v1": "1.2.5", "emojione-monotone": "1.2.1", "fluent-emoji-high-contrast": "1.2.6"}
+NAMES = ("emoji.json", "16.0.0")
+SIDE = 128  # pixels of a drawing
+
+GROUPS = ("Animals & Nature", "Food & Drink", "Travel & Places", "Activities", "Objects")
+# Names too close to another one to tell apart in a drawing of 64 pixels, or told apart by colour alone.
+DROPPED = re.compile(
+    r".* face|.*(o’clock|-thirty)|oncoming .*|(waxing|waning|first|last|new|full) .*|.*(moon face)|globe showing (Am|As).*|"
+    r"(green|blue|orange) (book|apple)|speaker .*|muted speaker|2nd.*|3rd.*|(yen|euro|pound) banknote|.* tilted right|"
+    r"locked with .*|unlocked|sun behind (small|large|rain).*|cloud with lightning and rain|umbrella with rain drops|"
+    r"closed mailbox with lowered flag|open mailbox.*|spiral (notepad|calendar)|card (index|index dividers|file box)|"
+    r"airplane (departure|arrival)|hourglass not done|snowman without snow|love hotel|Japanese post office|sunset|"
+    r"cityscape at dusk|minibus|train|metro|station|tram car|light rail|mountain railway|suspension railway|bullet train|"
+    r"house with garden|houses|front-facing baby chick|hatching chick|two-hump camel|whale|cow|mouse|ewe|water buffalo|"
+    r"glowing star|sparkler|incoming envelope|envelope with arrow|inbox tray|e-mail|musical notes|dvd|bell with slash|"
+    r"camera with flash|mobile phone with arrow|page facing up|chart (decreasing|increasing with yen)|rolled-up newspaper|"
+    r"open file folder|linked paperclips|round pushpin|old key|hammer and .*|chains|woman’s (hat|clothes|sandal)|man’s shoe|"
+    r"clutch bag|ice cream|rice cracker|teacup without handle|clinking .*|mount fuji|snow-capped mountain|"
+    r"sunrise over mountains|"
+    r"ferry|ship|motor boat|mountain cableway|aerial tramway|rugby football|cricket game|reminder ribbon|"
+    r"flower playing cards|horizontal traffic light|white flower|blossom|fallen leaf|leaf fluttering in wind|bookmark tabs|"
+    r"ledger|notebook|notebook with decorative cover|memo|money with wings|tumbler glass|foggy|fog|water wave|hotel|"
+    r"department store|office building|milky way|night with stars|telephone receiver|videocassette|movie camera|trolleybus"
+)
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """Class names, the category of each, and by style drawings ``(K, 4, SIDE, SIDE)``, uint8 with alpha."""
+
+    names: tuple[str, ...]
+    groups: tuple[str, ...]
+    styles: dict[str, Tensor]
+
+
+def fetch(package: str, version: str, cache: Path) -> tarfile.TarFile:
+    """An npm package, downloaded once."""
+    short = package.rpartition("/")[2]
+    path = cache / f"{short}-{version}.tgz"
+    if not path.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with urllib.request.urlopen(f"https://registry.npmjs.org/{package}/-/{short}-{version}.tgz") as answer:
+            path.write_bytes(answer.read())
+    return tarfile.open(path)
+
+
+def read_json(archive: tarfile.TarFile, name: str) -> Any:
+    file = archive.extractfile(f"package/{name}")
+    assert file is not None, f"no {name} in {archive.name!r}"
+    return json.load(file)
+
+
+def make_drawings(cache: Path) -> Drawings:
+    """Every name that all styles have drawn, in all of them."""
+    path = cache / "drawings.pt"
+    if not path.exists():
+        torch.save(_make(cache), path)
+    names, groups, styles = torch.load(path)
+    return Drawings(names, groups, styles)
+
+
+def _make(cache: Path) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Tensor]]:
+    archives = {
+        style: fetch(f"@iconify-json/{style}", version, cache) for style, version in (TRAINED | HELD_OUT).items()
+    }
+    icons = {style: read_json(archive, "icons.json") for style, archive in archives.items()}
+    points = {style: read_json(archive, "chars.json") for style, archive in archives.items()}
+    emoji = read_json(fetch(*NAMES, cache), "emoji.json")
+    names, groups, found = [], [], []
+    for known in emoji:
+        name = known["name"]
+        if known["group"] not in GROUPS or len(name.split()) > 2 or DROPPED.fullmatch(name):
+            continue
+        slugs = _slugs(known["codes"].lower().replace(" ", "-"), name, icons, points)
+        svgs = {style: _svg(each, slugs) for style, each in icons.items()}
+        if all(svgs.values()):
+            names.append(name.replace("’", "'").lower())
+            groups.append(known["subgroup"])
+            found.append(svgs)
+    styles = {style: torch.stack([_rasterise(svgs[style]) for svgs in found]) for style in icons}
+    return tuple(names), tuple(groups), styles
+
+
+def _slugs(code: str, name: str, icons: dict[str, Any], points: dict[str, Any]) -> set[str]:
+    """What the styles call an emoji: by its name, by its code points where a style lists them, and by aliases of those."""
+    slugs = {re.sub(r"[^a-z0-9]+", "-", name.lower().replace("’", "")).strip("-")}
+    slugs |= {known[key] for known in points.values() for key in (code, code.replace("-fe0f", "")) if key in known}
+    for each in icons.values():
+        aliases = {alias: to["parent"] for alias, to in each.get("aliases", {}).items() if not to.get("hFlip")}
+        slugs |= {aliases[slug] for slug in slugs if slug in aliases}
+        slugs |= {alias for alias, parent in aliases.items() if parent in slugs}
+    return slugs
+
+
+def _svg(icons: dict[str, Any], slugs: set[str]) -> str:
+    for slug in sorted(slugs):
+        if slug in icons["icons"]:
+            icon = icons["icons"][slug]
+            left, top = icon.get("left", 0), icon.get("top", 0)
+            width, height = (icon.get(side, icons.get(side, 16)) for side in ("width", "height"))
+            body = icon["body"].replace("currentColor", "#000")
+            return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left} {top} {width} {height}">{body}</svg>'
+    return ""
+
+
+def _rasterise(svg: str) -> Tensor:
+    import resvg_py
+
+    png = resvg_py.svg_to_bytes(svg_string=svg, width=SIDE, height=SIDE)
+    image = Image.open(io.BytesIO(bytes(png))).convert("RGBA").resize((SIDE, SIDE))
+    return (
+        torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+        .view(SIDE, SIDE, 4)
+        .permute(2, 0, 1)
+        .contiguous()
+    )
+
+
+def on_white(drawings: Tensor) -> Tensor:
+    """Drawings over white: ``(K, 4, H, W)`` to ``(K, 3, H, W)``, uint8."""
+    colour, alpha = drawings[:, :3].float(), drawings[:, 3:].float() / 255
+    return (colour * alpha + 255 * (1 - alpha)).round().to(torch.uint8)

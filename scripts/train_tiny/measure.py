@@ -1,0 +1,94 @@
+"""What the card says of a trained model: every held-out style by several methods, settings on the style they were chosen on."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tpt_lib
+from tpt_lib.evaluation.metrics import mcnemar
+from tpt_lib.tiny.samples import STYLES
+
+CHOSEN_ON = "noto-v1"
+Methods = dict[str, Any]
+
+
+def random_step(model: Any, prompts: Any, features: torch.Tensor, *, lr: float = 5e-3) -> tpt_lib.Prediction:
+    """The control: a step as large as AdamW's first, in a direction that has nothing to do with the image."""
+    generator = torch.Generator().manual_seed(int(features[0].sum() * 1e6) % 2**31)
+    step = torch.randn(prompts.context.shape, generator=generator).sign() * lr
+    text = tpt_lib.encode_prompts(model, prompts, prompts.context + step)
+    return tpt_lib.Prediction(prompts.names, tpt_lib.class_logits(model, features[:1], text)[0])
+
+
+METHODS: Methods = {
+    "zero-shot": tpt_lib.zero_shot_predict,
+    "TPT": tpt_lib.tpt_predict,
+    "averaged": tpt_lib.average_predict,
+    "random step": random_step,
+}
+
+
+def _tpt(**settings: Any) -> Any:
+    fraction = settings.pop("fraction", None)
+    if fraction is not None:
+        settings["select"] = functools.partial(tpt_lib.select_confident, fraction=fraction)
+    return functools.partial(tpt_lib.tpt_predict, **settings)
+
+
+SETTINGS: Methods = {
+    **{f"lr {lr:g}": _tpt(lr=lr) for lr in (1e-3, 2e-3, 1e-2, 2e-2)},
+    **{f"{steps} steps": _tpt(steps=steps) for steps in (2, 4)},
+    **{f"fraction {fraction:g}": _tpt(fraction=fraction) for fraction in (0.05, 0.3, 1.0)},
+}
+
+
+def measure(model: Any, seed: int, folder: Path) -> list[dict[str, Any]]:
+    """A row for each style: accuracy of each method, fixed and broken by TPT, calibration errors."""
+    rows = []
+    for style in STYLES:
+        data = tpt_lib.tiny_samples(style)
+        report = tpt_lib.evaluate(
+            METHODS, data, model=model, out=folder / f"{seed}-{style}.jsonl", workers=0, progress=True
+        )
+        found = {row["method"]: row for row in report.rows()}
+        paired = report.compare("TPT", "zero-shot").rows[0]
+        rows.append(
+            {
+                "seed": seed,
+                "style": style,
+                "n": paired["n"],
+                **{method: found[method]["top1"] for method in METHODS},
+                "fixed": paired["only_a"],
+                "broken": paired["only_b"],
+                "p": paired["p"],
+                "ece": found["zero-shot"]["ece15"],
+                "ece_tpt": found["TPT"]["ece15"],
+            }
+        )
+    return rows
+
+
+def measure_settings(model: Any, folder: Path) -> dict[str, float]:
+    """Accuracy under other settings, on the style that settings were chosen on."""
+    data = tpt_lib.tiny_samples(CHOSEN_ON)
+    report = tpt_lib.evaluate(SETTINGS, data, model=model, out=folder / "settings.jsonl", workers=0, progress=True)
+    return {row["method"]: row["top1"] for row in report.rows()}
+
+
+def measure_bongard(model: Any, folder: Path) -> dict[str, float]:
+    problems = tpt_lib.tiny_bongard_problems(0, n=200)
+    methods = {"TPT": tpt_lib.bongard_tpt, "prototype": tpt_lib.bongard_prototype}
+    report = tpt_lib.evaluate_bongard(methods, problems, model=model, out=folder / "bongard.jsonl")
+    return {row["method"]: row["top1"] for row in report.rows()}
+
+
+def pooled(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The gain over several rows with its 95% interval (paired, normal), and McNemar's p."""
+    n, fixed, broken = (sum(row[key] for row in rows) for key in ("n", "fixed", "broken"))
+    gain = (fixed - broken) / n
+    half = 1.96 * ((fixed + broken) / n**2 - (fixed - broken) ** 2 / n**3) ** 0.5
+    return {"n": n, "gain": 100 * gain, "half": 100 * half, "p": mcnemar(fixed, broken)}

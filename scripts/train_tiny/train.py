@@ -1,0 +1,167 @@
+"""The two stages of training: the image tower against free class vectors, then the text tower against the frozen images.
+
+Each seed trains on one thread, so that its weights do not depend on the number of cores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from augment import DONE, augment, levels
+from drawings import TRAINED, Drawings
+from open_clip import SimpleTokenizer
+from torch import Tensor
+from tqdm import tqdm
+
+from tpt_lib.tiny.model import CONTEXT, SIZE, new_clip
+
+STEPS, BATCH, RATE = 2600, 64, 3e-3
+PASSES, TEXT_STEPS, TEXT_RATE = 24, 700, 2e-3
+
+GENERIC = (
+    "a photo of a {}.", "a drawing of a {}.", "a picture of a {}.", "an image of a {}.", "a {}.", "an emoji of a {}.",
+    "an icon of a {}.", "a photo of the {}.", "this is a {}.", "a good drawing of a {}.", "the {}.", "{}",
+)  # fmt: skip
+TOLD = {
+    "close": ("a close-up of a {}.", "a part of a {}.", "a cropped photo of a {}."),
+    "turned": ("a tilted drawing of a {}.", "a rotated {}."),
+    "coloured ground": ("a {} on a coloured background.", "a {} on a dark wall."),
+    "recoloured": ("a {} in strange colours.", "a recoloured {}."),
+    "grey": ("a grey drawing of a {}.", "a black and white photo of a {}."),
+    "ink": ("a black and white drawing of a {}.", "a stamp of a {}."),
+    "lines": ("a line drawing of a {}.", "an outline of a {}.", "a sketch of a {}."),
+    "blurred": ("a blurry photo of a {}.",),
+    "negative": ("a negative of a {}.",),
+    "noto": ("a cartoon of a {}.",),
+    "twemoji": ("a flat icon of a {}.",),
+    "emojione": ("a shaded drawing of a {}.",),
+    "fluent-emoji-flat": ("a simple drawing of a {}.",),
+    "fluent-emoji": ("a shiny drawing of a {}.",),
+}
+
+
+def train(drawings: Drawings, seed: int, *, shorter: int = 1) -> Any:
+    """A trained open_clip ``CLIP``; ``shorter`` divides the steps, for a trial."""
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    model = new_clip()
+    generator = torch.Generator().manual_seed(seed)
+    pixels = levels(torch.stack([drawings.styles[style] for style in TRAINED], 1).flatten(0, 1))
+    train_images(model.visual, pixels, len(drawings.names), generator, STEPS // shorter)
+    model.visual.eval().requires_grad_(False)
+    features, done = augmented_features(model.visual, pixels, generator, max(2, PASSES // shorter))
+    train_text(model, features, done, drawings.names, generator, TEXT_STEPS // shorter)
+    return model.eval()
+
+
+def train_images(tower: Any, pixels: tuple[Tensor, Tensor], k: int, generator: torch.Generator, steps: int) -> None:
+    """Stage 1: cosine softmax over free vectors, one for each name; all styles of a name share it."""
+    vectors = torch.nn.Parameter(0.05 * torch.randn(k, 192, generator=generator))
+    scale = torch.nn.Parameter(torch.tensor(math.log(12.0)))
+    tower.train().to(memory_format=torch.channels_last)
+    groups = [
+        {"params": [*tower.parameters()], "weight_decay": 0.05},
+        {"params": [vectors, scale], "weight_decay": 0.0},
+    ]
+    order = epochs(len(pixels[0]), generator)
+    right = 0.0
+    bar = tqdm(scheduled(groups, RATE, steps), "image tower", steps, mininterval=10)
+    for step, optimizer in enumerate(bar):
+        chosen = torch.tensor([next(order) for _ in range(BATCH)])
+        views, _ = augment(pixels, chosen, SIZE, generator, strength=min(1.0, 0.1 + 2 * step / steps))
+        labels = chosen // len(TRAINED)
+        features = F.normalize(tower((2 * views - 1).contiguous(memory_format=torch.channels_last)), dim=-1)
+        logits = scale.exp() * features @ F.normalize(vectors, dim=-1).T
+        loss = F.cross_entropy(logits, labels, label_smoothing=0.05)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(tower.parameters(), 5.0)
+        optimizer.step()
+        right = 0.98 * right + 0.02 * float((logits.argmax(-1) == labels).float().mean())
+        bar.set_postfix(loss=f"{loss.item():.2f}", right=f"{right:.2f}", refresh=False)
+
+
+@torch.inference_mode()
+def augmented_features(
+    tower: Any, pixels: tuple[Tensor, Tensor], generator: torch.Generator, passes: int
+) -> tuple[Tensor, Tensor]:
+    """Features of augmented drawings ``(passes, drawings, E)``, and what was done to each."""
+    features, done = [], []
+    for _ in tqdm(range(passes), "features", mininterval=10):
+        for chosen in torch.arange(len(pixels[0])).split(BATCH):
+            views, what = augment(pixels, chosen, SIZE, generator)
+            features.append(F.normalize(tower(2 * views - 1), dim=-1))
+            done.append(what)
+    return torch.cat(features).unflatten(0, (passes, -1)).clone(), torch.cat(done).unflatten(0, (passes, -1)).clone()
+
+
+def train_text(
+    model: Any, features: Tensor, done: Tensor, names: tuple[str, ...], generator: torch.Generator, steps: int
+) -> None:
+    """Stage 2: the symmetric CLIP loss; a batch is every name once, in a random style, view and caption.
+
+    Embeddings of tokens and positions stay as they were drawn: small, as CLIP's are, so that TPT's step of 5e-3 is as large
+    beside them as it is in CLIP.
+    """
+    passes, k, styles = len(features), len(names), len(TRAINED)
+    tokenizer = SimpleTokenizer(context_length=CONTEXT)
+    model.token_embedding.requires_grad_(False)
+    model.positional_embedding.requires_grad_(False)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    model.train()
+    model.visual.eval()
+    bar = tqdm(
+        scheduled([{"params": trained, "weight_decay": 0.0}], TEXT_RATE, steps), "text tower", steps, mininterval=10
+    )
+    labels = torch.arange(k)
+    for optimizer in bar:
+        passed, style = (torch.randint(n, (k,), generator=generator) for n in (passes, styles))
+        at = labels * styles + style
+        told = [
+            caption(*each, generator) for each in zip(names, style.tolist(), done[passed, at].tolist(), strict=True)
+        ]
+        texts = encode_short(model, tokenizer(told))
+        logits = model.logit_scale.exp() * features[passed, at] @ texts.T
+        loss = (F.cross_entropy(logits, labels) + F.cross_entropy(logits.T, labels)) / 2
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.logit_scale.clamp_(max=math.log(100))
+        bar.set_postfix(loss=f"{loss.item():.2f}", scale=f"{model.logit_scale.exp().item():.0f}", refresh=False)
+
+
+def encode_short(model: Any, ids: Tensor) -> Tensor:
+    """``model.encode_text`` without the positions after the longest text, which a causal tower does not look at."""
+    ends = ids.argmax(-1)
+    n = int(ends.max()) + 1
+    hidden = model.token_embedding(ids[:, :n]) + model.positional_embedding[:n]
+    hidden = model.ln_final(model.transformer(hidden, attn_mask=model.attn_mask[:n, :n]))
+    return F.normalize(hidden[torch.arange(len(ids)), ends] @ model.text_projection, dim=-1)
+
+
+def caption(name: str, style: int, done: list[bool], generator: torch.Generator) -> str:
+    """A text that is true of a drawing; half of them tell nothing of how it looks."""
+    told = [list(TRAINED)[style], *(what for what, was in zip(DONE, done, strict=True) if was and what in TOLD)]
+    pick = torch.randint(1 << 30, (3,), generator=generator).tolist()
+    templates = GENERIC if pick[0] % 2 else TOLD[told[pick[1] % len(told)]]
+    return templates[pick[2] % len(templates)].format(name)
+
+
+def epochs(n: int, generator: torch.Generator) -> Iterator[int]:
+    while True:
+        yield from torch.randperm(n, generator=generator).tolist()
+
+
+def scheduled(groups: list[dict[str, Any]], rate: float, steps: int) -> Iterator[torch.optim.Optimizer]:
+    """AdamW at every step, its gradients cleared, its rate up over a tenth of the steps and down on a cosine."""
+    optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, rate, total_steps=steps + 1, pct_start=0.1, cycle_momentum=False
+    )
+    for _ in range(steps):
+        optimizer.zero_grad(set_to_none=True)
+        yield optimizer
+        schedule.step()

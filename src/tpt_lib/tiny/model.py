@@ -1,0 +1,123 @@
+"""The embedded model: a CLIP of 4 million numbers, trained on emoji by ``scripts/train_tiny``, in 8 bits on disk."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpt_lib.adapters.module import ModuleClip
+from tpt_lib.adapters.open_clip import wrap_open_clip
+from tpt_lib.model import ImageSpec
+
+__all__ = ["load_tiny"]
+
+FOLDER = files("tpt_lib.tiny")
+SIZE, CONTEXT, SPREAD = 64, 32, 0.02  # pixels, tokens, the deviation of token embeddings as CLIP starts
+SPEC = ImageSpec((SIZE, SIZE), mean=(0.5,) * 3, std=(0.5,) * 3)
+SCALE, TOKENS = ".scale", "token_embedding.weight"
+
+
+def load_tiny() -> ModuleClip:
+    """The embedded CLIP: drawings of 64 pixels, some four hundred names, no download.
+
+    It was trained on emoji of five artists, and is there to try things on; ``docs/tiny.md`` is its card. A text with a word
+    that it was not trained on draws a warning.
+
+    >>> tpt_lib.load_tiny()
+    <tiny as ClipLike, images (64, 64)>
+    """
+    from safetensors.torch import load
+
+    with torch.random.fork_rng(devices=[]):
+        module = new_clip()
+    unpack(module, load(FOLDER.joinpath("weights.safetensors").read_bytes()))
+    wrapped = wrap_open_clip(module.eval().requires_grad_(False), tokenize, SPEC)
+    assert wrapped is not None
+    return replace(wrapped, name="tiny")
+
+
+def new_clip() -> Any:
+    """The architecture with fresh weights, and token embeddings that are the same every time."""
+    from open_clip.model import CLIP
+
+    module = CLIP(
+        embed_dim=192,
+        vision_cfg={"layers": [1, 2, 2, 1], "width": 24, "image_size": SIZE},
+        text_cfg={"context_length": CONTEXT, "vocab_size": 49408, "width": 128, "heads": 4, "layers": 3},
+    )
+    tokens: Tensor = module.token_embedding.weight
+    with torch.no_grad():
+        tokens.copy_(torch.randn(tokens.shape, generator=torch.Generator().manual_seed(0)) * SPREAD)
+    return module
+
+
+def pack(module: Any) -> dict[str, Tensor]:
+    """Weights as they are stored: matrices in 8 bits, a scale for each row; token embeddings, which are not trained, not."""
+    packed: dict[str, Tensor] = {}
+    for name, weight in module.state_dict().items():
+        if weight.ndim < 2:
+            packed[name] = weight.clone()
+        elif name != TOKENS:
+            packed[name + SCALE] = weight.flatten(1).abs().amax(dim=1).clamp_min(1e-12) / 127
+            packed[name] = (weight / _over(packed[name + SCALE], weight)).round().to(torch.int8)
+    return packed
+
+
+def unpack(module: Any, packed: dict[str, Tensor]) -> None:
+    """Puts what ``pack`` made into a ``new_clip()``."""
+    state = {TOKENS: module.token_embedding.weight}
+    for name, weight in packed.items():
+        if not name.endswith(SCALE):
+            scale = packed.get(name + SCALE)
+            state[name] = weight if scale is None else weight * _over(scale, weight)
+    module.load_state_dict(state)
+
+
+def _over(scale: Tensor, weight: Tensor) -> Tensor:
+    return scale.view(-1, *[1] * (weight.ndim - 1))
+
+
+@cache
+def known() -> dict[str, Any]:
+    """The class names with their categories, and the words of the captions around them."""
+    return json.loads(FOLDER.joinpath("names.json").read_text(encoding="utf-8"))
+
+
+def tokenize(texts: list[str]) -> Tensor:
+    """CLIP's own tokens; warns of words that no caption had."""
+    strange = {word: None for text in texts for word in strange_words(text)}
+    if strange:
+        warnings.warn(
+            f"the embedded model was never shown {', '.join(map(repr, strange))}: it can only guess what that looks like. "
+            "tiny_samples().classes lists the names it knows; load_open_clip has models that know more",
+            stacklevel=2,
+        )
+    return _tokenizer()(texts)
+
+
+def strange_words(text: str) -> list[str]:
+    """The words of a text that are neither part of a name the model knows nor of the captions it was trained on."""
+    names, words = _patterns()
+    return [word for word in re.findall(r"\w+", names.sub(" ", text.lower())) if word not in words]
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], frozenset[str]]:
+    names = sorted(known()["names"], key=len, reverse=True)
+    placeholder = {"x"}  # stands for learned tokens
+    return re.compile(rf"(?<!\w)({'|'.join(map(re.escape, names))})(?!\w)"), frozenset(known()["words"]) | placeholder
+
+
+@cache
+def _tokenizer() -> Any:
+    from open_clip import SimpleTokenizer
+
+    return SimpleTokenizer(context_length=CONTEXT)

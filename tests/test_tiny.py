@@ -1,0 +1,134 @@
+"""The embedded model: what is shipped, and that TPT does on it what its card says."""
+
+import re
+import warnings
+
+import pytest
+import torch
+
+import tpt_lib
+from tpt_lib.cli import main
+from tpt_lib.tiny.model import FOLDER, known, new_clip, pack, strange_words, unpack
+from tpt_lib.tiny.samples import STYLES
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return tpt_lib.load_tiny()
+
+
+@pytest.fixture(scope="module")
+def prompts(tiny):
+    return tpt_lib.class_prompts(tiny, tpt_lib.tiny_samples().classes)
+
+
+def test_the_package_stays_small():
+    sizes = {file.name: file.stat().st_size for file in FOLDER.iterdir() if file.is_file()}
+    assert sizes["weights.safetensors"] <= 8e6
+    assert sum(sizes.values()) <= 8e6
+
+
+def test_loading_takes_no_randomness_and_gives_the_same(tiny):
+    state = torch.get_rng_state()
+    again = tpt_lib.load_tiny()
+    assert torch.equal(state, torch.get_rng_state())
+    for name, weight in tiny.module.state_dict().items():
+        assert torch.equal(weight, again.module.state_dict()[name]), name
+    assert not any(p.requires_grad for p in tiny.module.parameters())
+
+
+def test_it_takes_the_fast_path(tiny, prompts):
+    assert tpt_lib.text_path(tiny, prompts).startswith("fast")
+
+
+def test_packing_keeps_weights_to_half_a_step_and_tokens_exactly():
+    torch.manual_seed(0)
+    module, fresh = new_clip(), new_clip()
+    unpack(fresh, pack(module))
+    assert torch.equal(fresh.token_embedding.weight, module.token_embedding.weight)
+    for name, weight in module.state_dict().items():
+        rows = weight.reshape(len(weight) if weight.ndim > 1 else 1, -1)
+        step = rows.abs().amax(1, keepdim=True) / 127 if weight.ndim > 1 else 0
+        assert ((fresh.state_dict()[name].view_as(rows) - rows).abs() <= 0.501 * step).all(), name
+
+
+def test_words_it_was_not_trained_on_draw_a_warning(tiny):
+    with pytest.warns(UserWarning, match=r"never shown 'zebra', 'purple'.*tiny_samples\(\).classes"):
+        tiny.tokenize(["a photo of a zebra.", "a purple dog"])
+    with pytest.warns(UserWarning, match="never shown 'hippo'"):
+        tpt_lib.class_prompts(tiny, ["dog", "hippo"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tpt_lib.class_prompts(tiny, list(known()["names"]), template="a line drawing of a {}.")
+        tpt_lib.class_prompts(tiny, ["dog", "cat"], context=torch.zeros(4, 128))
+    assert strange_words("a photo of a hot dog.") == []
+    assert strange_words("dogs") == ["dogs"]
+
+
+def test_any_text_works(tiny):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prompts = tpt_lib.class_prompts(tiny, ["完全に未知", "qwertz", "dog"])
+    assert tpt_lib.encode_prompts(tiny, prompts).isfinite().all()
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_samples_are_one_drawing_of_each_name(style):
+    data = tpt_lib.tiny_samples(style)
+    assert data.labels == list(range(len(data.classes))) == list(range(len(known()["names"])))
+    pixels = torch.stack([image for image, _ in data.samples])
+    assert pixels.shape[1:] == (3, 96, 96)
+    assert pixels.dtype == torch.uint8
+    assert (pixels.float().flatten(1).std(dim=1) > 5).all()
+    assert len({image.numpy().tobytes() for image in pixels}) > 0.99 * len(pixels)
+
+
+def test_a_choice_of_samples_is_seeded_and_theirs_to_change():
+    first, again, other = (tpt_lib.tiny_samples(n=20, seed=seed) for seed in (0, 0, 1))
+    assert first.labels == again.labels != other.labels
+    first.samples[0][0].zero_()
+    assert again.samples[0][0].any()
+    assert tpt_lib.tiny_samples(n=20).samples[0][0].any()
+    with pytest.raises(ValueError, match=r"style must be one of noto-v1, .* but got 'noto'"):
+        tpt_lib.tiny_samples("noto")
+    with pytest.raises(ValueError, match=r"n must be between 1 and \d+, but got 0"):
+        tpt_lib.tiny_samples(n=0)
+
+
+def test_bongard_problems_are_of_two_categories_without_repetition():
+    data = tpt_lib.tiny_bongard_problems(3, n=30)
+    names = list(known()["names"].items())
+    where = {
+        image.numpy().tobytes(): (label, style)
+        for style in STYLES
+        for image, label in tpt_lib.tiny_samples(style).samples
+    }
+    styles = set()
+    for problem in data.samples:
+        sides = [[*problem.positives, problem.queries[0]], [*problem.negatives, problem.queries[1]]]
+        found = [[where[image.numpy().tobytes()] for image in side] for side in sides]
+        (a,), (b,) = ({names[label][1] for label, _ in side} for side in found)
+        assert a != b
+        assert all(len({label for label, _ in side}) == 7 for side in found)
+        styles |= {style for side in found for _, style in side}
+    assert styles == set(STYLES)
+    again = tpt_lib.tiny_bongard_problems(3, n=30)
+    assert all(torch.equal(a.queries[0], b.queries[0]) for a, b in zip(data.samples, again.samples, strict=True))
+
+
+def test_bongard_tpt_beats_chance_clearly(tiny):
+    problems = list(tpt_lib.tiny_bongard_problems(0).samples)
+    solved = tpt_lib.bongard_tpt_many(tiny, [problem[:3] for problem in problems])
+    right = sum(
+        v == t for said, p in zip(solved, problems, strict=True) for v, t in zip(said.verdicts, p.truths, strict=True)
+    )
+    assert right >= 73, right  # of 120; by chance once in a hundred
+
+
+def test_the_demo_tells_and_draws(tmp_path, capsys):
+    assert main(["demo", "--n", "3", "--out", str(tmp_path / "demo.png")]) == 0
+    out = capsys.readouterr().out
+    assert re.search(
+        r"zero-shot +\d+\.\d%\n +TPT +\d+\.\d% +\d fixed, \d broken, McNemar p = 1\n +\d+\.\d\d s a drawing", out
+    )
+    assert (tmp_path / "demo.png").stat().st_size > 20_000
