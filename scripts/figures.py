@@ -1,7 +1,6 @@
-"""Draw docs/figures: the paper's ablations from its tables, and sweeps on the embedded model. ``python scripts/figures.py``"""
+"""Draw docs/figures: the paper's ablations from its tables, and the picture of the README. ``python scripts/figures.py``"""
 
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -9,7 +8,7 @@ import tpt_lib as tpt
 from tpt_lib.plots import AFTER, BEFORE, new_figure
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
-DRAWING = "bathtub"
+DRAWING = "cheese wedge"
 TABLES = {table.number: table for table in tpt.paper_tables()}
 
 
@@ -77,21 +76,7 @@ def prediction() -> Figure:
     return tpt.plot_prediction(model, prompts, features, said, image, truth=data.classes[truth])
 
 
-def sweeps() -> dict[str, Figure]:
-    """The paper's questions asked of the embedded model."""
-    model, data = tpt.load_tiny(), tpt.tiny_samples(n=50)
-    every: Any = (model, tpt.class_prompts(model, data.classes, template=data.template), data.samples)
-    tables = {
-        "fractions": tpt.sweep_fractions(*every),
-        "views": tpt.sweep_views(*every, numbers=(8, 16, 32, 64)),
-        "steps": tpt.sweep_steps(*every),
-    }
-    for name, table in tables.items():
-        print(name, table, sep="\n", flush=True)
-    return {name: tpt.plot_sweep(table) for name, table in tables.items()}
-
-
 if __name__ == "__main__":
     FIGURES.mkdir(exist_ok=True)
-    for name, figure in (paper() | {"prediction": prediction()} | sweeps()).items():
+    for name, figure in (paper() | {"prediction": prediction()}).items():
         figure.savefig(FIGURES / f"{name}.png")
