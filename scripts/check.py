@@ -1,4 +1,4 @@
-"""All that must hold before a change lands: lint, format, types, tests, the generated page. ``python scripts/check.py``"""
+"""All that must hold before a change lands: lint, types, generated page, site, notebooks, tests. ``python scripts/check.py``"""
 
 import subprocess
 import sys
@@ -10,6 +10,8 @@ CHECKS = [
     ["-m", "ruff", "format", "--check"],
     ["-m", "mypy"],
     ["scripts/architectures.py", "--check"],
+    ["scripts/site.py"],
+    ["scripts/notebooks.py", "--check"],
     ["-m", "pytest", "--numprocesses=auto", "--dist=loadfile", "--durations=10"],
 ]
 

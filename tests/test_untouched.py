@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 import torch
+import torchmetrics  # noqa: F401  what it imports adds filters of warnings, the first time
 import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode

@@ -69,7 +69,8 @@ class ClipLike(Protocol):
     """
 
     @property
-    def image_spec(self) -> ImageSpec: ...
+    def image_spec(self) -> ImageSpec:
+        """How the model wants its images."""
 
     @property
     def logit_scale(self) -> Tensor | float:
@@ -82,11 +83,14 @@ class ClipLike(Protocol):
     def tokenize(self, texts: list[str]) -> Int[Tensor, "k t"]:
         """Token ids, padded to the model's context length."""
 
-    def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]: ...
+    def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]:
+        """Token embeddings, without positions."""
 
-    def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]: ...
+    def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
+        """Features of preprocessed images."""
 
-    def encode_text(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]: ...
+    def encode_text(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
+        """The text tower from token embeddings on."""
 
 
 @runtime_checkable
@@ -94,7 +98,8 @@ class CausalBlock(Protocol):
     """One pre-norm residual block of a causal text tower, cut where positions meet: at the attention."""
 
     @property
-    def heads(self) -> int: ...
+    def heads(self) -> int:
+        """How many heads its attention has."""
 
     def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values ``(…, D)`` of the normed input."""
@@ -116,7 +121,8 @@ class CausalTower(Protocol):
         """The positional embedding ``(T, D)``, in any dtype."""
 
     @property
-    def blocks(self) -> Sequence[CausalBlock]: ...
+    def blocks(self) -> Sequence[CausalBlock]:
+        """The blocks, first to last."""
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token embeddings, without positions, in the dtype the blocks compute in."""

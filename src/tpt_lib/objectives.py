@@ -26,7 +26,7 @@ def entropy(logits: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
 
 
 def marginal_entropy(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b"]:
-    r"""Entropy of the averaged prediction (equation 3), the objective that TPT minimises.
+    r"""Entropy of the averaged prediction (equation 4 of the paper), the objective that TPT minimises.
 
     .. math:: \mathbf H(\tilde p), \quad \tilde p = \frac 1N \sum_{n=1}^N \mathrm{softmax}(\mathrm{logits}_n)
 

@@ -57,7 +57,7 @@ def tune_prompt(
 ) -> Tuned:
     r"""Tune the prompts' context to the views of one image, or of each of several (section 3.2).
 
-    .. math:: \mathbf p^* = \arg\min_{\mathbf p} \mathbf H(\tilde p_{\mathbf p}(y \mid X_{\mathrm{test}}))
+    .. math:: \mathbf p^* = \arg\min_{\mathbf p} \mathbf H(\tilde p{}_{\mathbf p}(y \mid X_{\mathrm{test}}))
 
     Views are selected once, at the initial context. Each image has its own context and optimizer; nothing carries over.
 

@@ -34,7 +34,7 @@ def augment_views(
     severity: int | float = 1,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "*b n 3 h w"]:
-    r"""An image and random variations of it, :math:`\mathcal A_1(X), \dots, \mathcal A_N(X)` (section 3.2).
+    r"""An image and random variations of it, :math:`\mathcal A_1(X), \ldots, \mathcal A_N(X)` (section 3.2).
 
     View 0 is ``preprocess(image, spec)``. The others are crops of the raw image at random places, sizes and aspect ratios,
     each mirrored with probability 1/2; with ``recipe="augmix"`` each crop is then changed as ``sample_augmix`` says.

@@ -1,0 +1,82 @@
+"""Draw docs/figures: the paper's ablations from its tables, and the picture of the README. ``python scripts/figures.py``"""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+import tpt_lib as tpt
+from tpt_lib.plots import AFTER, BEFORE, new_figure
+
+FIGURES = Path(__file__).parents[1] / "docs/figures"
+DRAWING = "cheese wedge"
+TABLES = {table.number: table for table in tpt.paper_tables()}
+
+
+def selection() -> Figure:
+    """Table 4: what TPT adds to CLIP with confidence selection, and without."""
+    clip, without, full = (row["values"] for row in TABLES[4].rows)
+    figure = new_figure(6.4, 2.6)
+    axes = figure.subplots()
+    for values, label, colour, shift in (
+        (without, "all 64 views", BEFORE, -0.2),
+        (full, "the 10% most confident", AFTER, 0.2),
+    ):
+        gains = [value - base for value, base in zip(values, clip, strict=True)]
+        bars = axes.bar([i + shift for i in range(len(gains))], gains, 0.38, color=colour, label=label)
+        axes.bar_label(bars, fmt="%+.1f", fontsize=7, padding=1)
+    names = [name.replace("average: ", "average,\n").replace("imagenet-", "-") for name in TABLES[4].columns]
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylabel("points over zero-shot", fontsize=8)
+    return finished(figure)
+
+
+def without_tuning() -> Figure:
+    """Table 8: what the same views give when they only vote. Table 9: MEMO over the share of views that it keeps."""
+    figure = new_figure(6.4, 2.6)
+    left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [1, 1.2]})
+    clip, *others = (row["values"][-2] for row in TABLES[8].rows)
+    names = [row["method"].replace(" ", "\n") for row in TABLES[8].rows[1:]]
+    bars = left.bar(names, [value - clip for value in others], 0.6, color=[BEFORE, BEFORE, AFTER])
+    left.bar_label(bars, fmt="%+.1f", fontsize=7, padding=1)
+    left.axhline(0, color="black", linewidth=0.8)
+    left.margins(y=0.15)
+    left.set_ylabel("points over zero-shot", fontsize=8)
+    rows = {row["method"]: row["values"][-2] for row in TABLES[9].rows}
+    kept = {0.1: "MEMO (rho=0.1)", 0.3: "MEMO (rho=0.3)", 0.5: "MEMO (rho=0.5)", 0.7: "MEMO (rho=0.7)", 1.0: "MEMO"}
+    gains = [rows[name] - rows["ResNet-50"] for name in kept.values()]
+    right.plot(list(kept), gains, marker="o", color=AFTER)
+    right.set(xticks=list(kept), ylim=(0, 4))
+    right.set_xlabel(r"share of confident views $\rho$ in MEMO", fontsize=8)
+    right.set_ylabel("points over the ResNet-50", fontsize=8)
+    return finished(figure)
+
+
+def finished(figure: Figure) -> Figure:
+    for axes in figure.axes:
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    if figure.axes[0].get_legend_handles_labels()[0]:
+        figure.legend(loc="outside upper right", frameon=False, fontsize=8, ncols=2)
+    return figure
+
+
+def paper() -> dict[str, Figure]:
+    """The paper's ablations, drawn from its tables."""
+    return {"selection": selection(), "without-tuning": without_tuning()}
+
+
+def prediction() -> Figure:
+    """The figure of the README: a drawing of which TPT mends the prediction."""
+    model, data = tpt.load_tiny(), tpt.tiny_samples()
+    image, truth = data.samples[data.classes.index(DRAWING)]
+    prompts = tpt.class_prompts(model, data.classes, template=data.template)
+    features = tpt.encode_views(model, tpt.augment_views(image, model.image_spec, seed=0))
+    said = tpt.tpt_predict(model, prompts, features)
+    assert isinstance(said, tpt.Prediction)
+    return tpt.plot_prediction(model, prompts, features, said, image, truth=data.classes[truth])
+
+
+if __name__ == "__main__":
+    FIGURES.mkdir(exist_ok=True)
+    for name, figure in (paper() | {"prediction": prediction()}).items():
+        figure.savefig(FIGURES / f"{name}.png")
