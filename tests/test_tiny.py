@@ -136,7 +136,7 @@ def test_the_demo_tells_and_draws(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def drawings(tiny, prompts):
-    """Features of the views ``(B, 64, E)`` of the drawings, of all held-out styles, that zero-shot is least sure of; and labels.
+    """Features of the views ``(B, 64, E)``, and labels, of the drawings of all held-out styles that zero-shot is least sure of.
 
     Of the others few predictions change, so that they would add time to a paired test and little else.
     """

@@ -9,8 +9,8 @@ import warnings
 
 import pytest
 import torch
-import torchmetrics  # noqa: F401  what it imports adds filters of warnings, the first time
 import torch.nn.functional as F
+import torchmetrics  # noqa: F401  what it imports adds filters of warnings, the first time
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from zoo import fresh
