@@ -179,25 +179,23 @@ def test_tpt_beats_zero_shot_and_a_random_step_does_not(right):
     mended, broken = changes(right, "TPT")
     assert mended > broken
     assert tpt_lib.mcnemar(mended, broken) < 0.05, (mended, broken)
-    at_random = changes(right, "random")
-    assert at_random[0] <= at_random[1] + 2, at_random
+    assert tpt_lib.mcnemar(*changes(right, "random")) > 0.2, changes(right, "random")
 
 
-def test_settings_behave_as_on_the_card(tiny, prompts, drawings, right):
-    few = (drawings[0][:32], drawings[1][:32])
-    one, four, large = (
-        tpt_lib.tpt_predict(tiny, prompts, few[0], **settings) for settings in ({}, {"steps": 4}, {"lr": 2e-2})
-    )
+def test_settings_behave_as_on_the_card(tiny, prompts, drawings):
+    views, labels = (part[:24] for part in drawings)
+    one, four, large = (tpt_lib.tpt_predict(tiny, prompts, views, **more) for more in ({}, {"steps": 4}, {"lr": 2e-2}))
     before, after_one, after_four = (
-        torch.tensor([said.loss_before for said in one]),
-        *(torch.tensor([said.loss_after for said in many]) for many in (one, four)),
+        torch.tensor(losses)
+        for losses in ([x.loss_before for x in one], [x.loss_after for x in one], [x.loss_after for x in four])
     )
     assert (after_one < before).float().mean() > 0.9
     assert after_four.mean() < after_one.mean() < before.mean()
-    moved = [sum(said.index != said.zero_shot.index for said in many) for many in (one, large)]
-    assert moved[0] < moved[1]
-    assert right["TPT"][:32].sum() > right_by_tpt(tiny, prompts, few, lr=2e-2).sum()
-    trusted = torch.stack([said.selected for said in one])
-    entropies = tpt_lib.entropy(tpt_lib.class_logits(tiny, few[0], tpt_lib.encode_prompts(tiny, prompts)))
+    changed, changed_more = (sum(x.index != x.zero_shot.index for x in many) for many in (one, large))
+    assert changed < changed_more
+    right, right_less = (sum(x.index == y for x, y in zip(many, labels.tolist(), strict=True)) for many in (one, large))
+    assert right > right_less
+    entropies = tpt_lib.entropy(tpt_lib.class_logits(tiny, views.flatten(0, 1), tpt_lib.encode_prompts(tiny, prompts)))
+    trusted = torch.stack([x.selected for x in one])
     assert trusted.shape[1] == 6
-    assert (entropies.gather(1, trusted).mean(1) < entropies.mean(1)).all()
+    assert (entropies.view(24, 64).gather(1, trusted).mean(1) < entropies.view(24, 64).mean(1)).all()
