@@ -55,9 +55,9 @@ training was chosen on {CHOSEN_ON}; the other two styles were measured once, wit
 | the two others | {reported["n"]} | {reported["gain"]:+.1f} ± {reported["half"]:.1f} | {reported["p"]:.1g} |
 | all | {everything["n"]} | {everything["gain"]:+.1f} ± {everything["half"]:.1f} | {everything["p"]:.1g} |
 
-A *random step* is as large as TPT's, in a direction that has nothing to do with the image. *Averaged* is the mean prediction of all 64 views, without tuning: on these
-drawings it does about as well as TPT or better, at less cost. *ECE* is the calibration error (15 bins), before and after TPT: tuning for low entropy makes a model surer
-than it should be, as has been published of TPT.
+A *random step* is as large as TPT's, in a direction that has nothing to do with the image. *Averaged* is the mean prediction of all 64 views, without tuning: here it does about
+as well as TPT, at less cost. *ECE* is the calibration error (15 bins), before and after TPT: tuning for low entropy makes predictions surer, which helps where zero-shot is too
+unsure, and hurts elsewhere.
 
 Other settings of TPT on {CHOSEN_ON}, seed {seeds[0]} (zero-shot {first["zero-shot"]:.1f}, TPT as above {first["TPT"]:.1f}):
 
