@@ -2,6 +2,7 @@
 
 import functools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -187,6 +188,9 @@ def test_an_interrupted_run_goes_on_where_it_was(fit, patience, tmp_path):
         assert other.epoch == whole.epoch
         if whole.prompts.bias_net is not None:
             assert all(map(torch.equal, other.prompts.bias_net.parts, whole.prompts.bias_net.parts))
+    elsewhere = replace(prompts, context=prompts.context + 1)
+    with pytest.raises(ValueError, match="is of another run: checksum of the start is"):
+        fit(model, elsewhere, features, labels, checkpoint=file, **options)
     with pytest.raises(ValueError, match="is of another run: batch is 6 there and 7 here"):
         fit(model, prompts, features, labels, checkpoint=file, **{**options, "batch": 7})
     assert not list(tmp_path.glob("*.part"))

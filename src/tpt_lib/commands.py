@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -159,7 +160,8 @@ def _model(args: Namespace) -> Any:
         model = tpt.load_transformers(args.model)
     else:
         model = tpt.load_open_clip(args.model, args.pretrained)
-    model.module.to(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"  # of this rank of torchrun
+    model.module.to(args.device or own)
     return model
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -104,6 +105,7 @@ def fit_prompt(
         own = optimizer(free, lr=lr)
         settings = {"epochs": epochs, "batch": batch, "lr": lr, "seed": seed, "names": list(prompts.names)}
         settings["shapes"] = [list(token.shape) for token in free]
+        settings["checksum of the start"] = [zlib.crc32(token.detach().cpu().numpy().tobytes()) for token in free]
         fitted = Fitted(prompts, [], [], [], 0)
         if checkpoint is not None and Path(checkpoint).exists():
             fitted = _resume(Path(checkpoint), settings, fitted, free, own)
