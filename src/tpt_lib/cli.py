@@ -141,7 +141,7 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
         "--out", metavar="FILE", help="the run file (default DATASET.jsonl); one that is there is continued"
     )
     command.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="of the views (default 0)")
-    command.add_argument("--workers", type=int, default=2, metavar="N", help="processes that make views (default 2)")
+    command.add_argument("--workers", type=int, metavar="N", help="processes that make views (default: 2 beside a GPU)")
     command.add_argument("--batch", type=int, metavar="N", help="samples given to a method at once")
     command.add_argument("--engine", choices=["local", "ray"], default="local", help="ray: N actors of a Ray cluster")
     command.add_argument("--strict", action="store_true", help="stop at an image that cannot be used")

@@ -39,7 +39,7 @@ def evaluate(
     seeds: Sequence[int] = (0,),
     prompts: ClassPrompts | None = None,
     batch: int = 1,
-    workers: int = 2,
+    workers: int | None = None,
     engine: Engine = "local",
     strict: bool = False,
     progress: bool | None = None,
@@ -59,7 +59,8 @@ def evaluate(
         seeds: of the views; the report has means and deviations over them.
         prompts: those of the methods; by default the dataset's classes in its template.
         batch: how many samples are given to a method at once; above 1 it gets ``(B, N, E)`` and returns a list.
-        workers: processes that make views while the model encodes, 0 for none; with Ray, actors that do all of it.
+        workers: processes that make views while the model encodes, 0 for none; by default 2, but none on a CPU, where they would
+            take the model's cores. With Ray, actors that do all of it.
         engine: ``"local"``, or ``"ray"`` for a Ray cluster. Under ``torchrun`` each rank takes its share, and they are merged.
         strict: stop at an image that cannot be used; by default it becomes a row with its error.
         progress: show a bar with the accuracy so far; by default on a terminal.
@@ -78,6 +79,8 @@ def evaluate(
     methods = method if isinstance(method, Mapping) else {getattr(method, "__name__", "method"): method}
     cases = {name: with_prompts(each, prompts) for name, each in methods.items()}
     views = {"n_views": 64, "recipe": dataset.recipe, **views}
+    if workers is None:
+        workers = 0 if engine == "local" and prompts.context.device.type == "cpu" else 2
     _check(prompts, dataset, cases, seeds, batch, engine)
     settings = {"views": {key: _shown(value) for key, value in views.items()}, **identify(model)}
     settings["methods"] = {name: describe(*case) for name, case in cases.items()}
