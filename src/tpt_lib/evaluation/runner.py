@@ -59,8 +59,8 @@ def evaluate(
         seeds: of the views; the report has means and deviations over them.
         prompts: those of the methods; by default the dataset's classes in its template.
         batch: how many samples are given to a method at once; above 1 it gets ``(B, N, E)`` and returns a list.
-        workers: processes that make views while the model encodes, 0 for none; by default 2, but none on a CPU, where they would
-            take the model's cores. With Ray, actors that do all of it.
+        workers: processes that make views while the model encodes, 0 for none; by default 2, but none on a CPU, where they
+            would take the model's cores. With Ray, actors that do all of it.
         engine: ``"local"``, or ``"ray"`` for a Ray cluster. Under ``torchrun`` each rank takes its share, and they are merged.
         strict: stop at an image that cannot be used; by default it becomes a row with its error.
         progress: show a bar with the accuracy so far; by default on a terminal.
