@@ -1,4 +1,4 @@
-"""The command line: parses, and hands over to ``commands``. Nothing heavy is imported before a command is known to be right."""
+"""The command line: parses, and hands over to ``commands``."""
 
 from __future__ import annotations
 

@@ -48,12 +48,7 @@ class RunFile:
 
     def _resumed(self, lines: list[bytes]) -> tuple[Row, list[Row]]:
         found, *rows = map(json.loads, lines)
-        here, there = _settings(self.header), _settings(found)
-        differ = [
-            f"{key} is {_short(there.get(key))} there and {_short(here.get(key))} here"
-            for key in sorted({*here, *there})
-            if here.get(key) != there.get(key)
-        ]
+        differ = _differences("", _settings(found), _settings(self.header))
         if differ:
             raise ValueError(
                 f"evaluate: {str(self.path)!r} is of another run: {'; '.join(differ)}. Give another file as out, or the "
@@ -146,9 +141,20 @@ def _line(row: Mapping[str, Any]) -> bytes:
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
+def _differences(name: str, there: Any, here: Any) -> list[str]:
+    """What differs, each by its full name, as ``settings.views.n_views``."""
+    if not (isinstance(there, dict) and isinstance(here, dict)):
+        return [] if there == here else [f"{name} is {_short(there)} there and {_short(here)} here"]
+    return [
+        difference
+        for key in sorted({*there, *here})
+        for difference in _differences(f"{name}.{key}".lstrip("."), there.get(key), here.get(key))
+    ]
+
+
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    return text if len(text) <= 120 else f"{text[:120]}…"
 
 
 def merge(paths: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> None:
