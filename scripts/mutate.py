@@ -22,7 +22,8 @@ BAR, FAILED = 0.9, 42
 HEAVY = ["torch", "torchvision.transforms.v2", "open_clip"]  # imported once, then forked
 OBJECTIVES, TUNING = "test_objectives.py", "test_tuning.py -k"
 PLAIN = "test_tuning.py -k plain_method and open_clip-vit"
-TEXT = "test_text.py -k features_logits and open_clip-vit"
+TEXT = "test_text.py -k (features_logits or path_is) and open_clip-vit"  # an engine that errs is not taken
+NUMBERS = "test_numbers.py -k"
 VIEWS, MEMO = "test_views.py -k", "test_memo.py -k memo_is_the_plain or options_are"
 
 
@@ -91,7 +92,7 @@ MUTANTS = [
            "generator = torch.Generator().manual_seed(seed)", VIEWS + " views_depend"),
     Mutant("images.py", "levels = levels / 257", "levels = levels / 256", VIEWS + " 16_bits"),
     Mutant("augmix.py", "4 - (0.4 * level).floor()", "4 - (0.4 * level).ceil()", VIEWS + " amounts"),
-    Mutant("augmix.py", "torch.arange(DEPTH) >", "torch.arange(DEPTH) >=", VIEWS + " released_codes"),
+    Mutant("augmix.py", "torch.arange(DEPTH) >", "torch.arange(DEPTH) >=", VIEWS + " numpys"),
     Mutant("augmix.py", "(1 - plain) * params.weight", "params.weight", VIEWS + " released_codes"),
     Mutant("augmix.py", "exponential = -(1 - weight).log()", "exponential = weight", VIEWS + " distributed"),
     Mutant("operations.py", "_each(threshold - 1, images)", "_each(threshold - 2, images)", VIEWS + " operations"),
@@ -110,6 +111,24 @@ MUTANTS = [
     Mutant("fitting.py", "WARM_UP_LR if epoch == 0 else", "WARM_UP_LR if epoch < 0 else", "test_fitting.py -k plain"),
     Mutant("evaluation/metrics.py", "(said.top5 == said.truth[:, None]).any(1)",
            "(said.top5 == said.truth[:, None])[:, 0]", "test_report.py -k scores"),
+    # hard use
+    Mutant("prediction.py", "if not logits.isfinite().all():", "if not len(logits):", f"{NUMBERS} error or memo"),
+    Mutant("text.py", "HALF_SCALE = 1024.0", "HALF_SCALE = 1.0", f"{NUMBERS} vanish"),
+    Mutant("objectives.py", ".clamp(min=torch.finfo(torch.float32).min)", "", f"{NUMBERS} any_scale"),
+    Mutant("objectives.py", "logits.float().log_softmax(dim=-1)", "logits.float().softmax(dim=-1).log()",
+           f"{NUMBERS} any_scale"),
+    Mutant("objectives.py", "- math.log(logits.shape[-2])", "", f"{NUMBERS} identical_views"),
+    Mutant("objectives.py", "(log_p.exp() * -log_p)", "-log_p", f"{NUMBERS} identical_classes"),
+    Mutant("model.py", "model.logit_scale * similarity + model.logit_bias",
+           "similarity / model.logit_scale + model.logit_bias", f"{NUMBERS} probabilities"),
+    Mutant("model.py", "os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))", "pass",
+           "test_concurrency.py -k fork"),
+    Mutant("views.py", "generator = image_generator(pixels, seed)", "generator = torch.default_generator",
+           "test_concurrency.py -k threads"),
+    Mutant("contexts.py", "generator=torch.Generator().manual_seed(seed)", "generator=torch.Generator().manual_seed(id(model))",
+           "test_concurrency.py -k processes"),
+    Mutant("model.py", "    with torch.inference_mode(False), torch.no_grad():\n        return torch.cat([F",
+           "    torch.set_grad_enabled(False)\n    if True:\n        return torch.cat([F", "test_untouched.py -k encode_views"),
 ]  # fmt: skip
 
 

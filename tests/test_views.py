@@ -364,6 +364,9 @@ def test_views_depend_on_the_seed_and_the_image_alone(recipe, images):
     assert batch.flip(0).equal(torch.stack(want))
     assert not views(images[0], seed=4)[1:].equal(want[0][1:])
     assert views(images[0], seed=4)[0].equal(want[0][0])
+    nearly = images[0].copy()
+    nearly.putpixel((0, 0), (1, 2, 3))
+    assert (views(nearly) - want[0]).abs().mean() > 0.1  # other boxes, not other pixels
     threads = torch.get_num_threads()
     try:
         large = []
