@@ -173,6 +173,31 @@ def test_another_model_in_the_same_file_is_refused(whole):
         run(whole, seeds=(0, 1), model=other)
 
 
+def own(base):
+    """A model of one's own, of no adapter."""
+    inner = fresh("open_clip-vit")
+    members = ("image_spec", "logit_scale", "logit_bias", "tokenize", "embed_tokens", "encode_text", "encode_image")
+    made = type("Own", (base,), {"__init__": lambda self: base.__init__(self)})()
+    for name, value in {**{name: getattr(inner, name) for name in members}, "inner": inner.module}.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_a_model_of_ones_own_is_known_by_its_weights(tmp_path):
+    run(tmp_path / "run.jsonl", model=own(torch.nn.Module))
+    other = own(torch.nn.Module)
+    run(tmp_path / "run.jsonl", model=other)
+    with torch.no_grad():
+        other.inner.visual.proj[0, 0] += 1
+    with pytest.raises(ValueError, match=r"is of another run: settings\.weights is '\w+' there"):
+        run(tmp_path / "run.jsonl", model=other)
+
+
+def test_a_model_that_is_no_module_goes_on_in_another_process(tmp_path):
+    for _ in range(2):
+        run(tmp_path / "run.jsonl", model=own(object))
+
+
 def test_a_bad_image_is_a_row_with_its_error(whole, tmp_path):
     report = run(tmp_path / "run.jsonl", Noise(bad=[2, 7]), batch=4)
     _, *rows = content(tmp_path / "run.jsonl")
@@ -323,6 +348,12 @@ def test_bongard_rows_are_the_verdicts_and_a_killed_run_goes_on(tmp_path):
     assert [(r["seed"], r["sample"]) for r in content(tmp_path / "cut.jsonl")[1:]] == [
         (r["seed"], r["sample"]) for r in rows
     ]
+
+
+def test_bongard_problems_are_not_shared_out_to_ranks(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RuntimeError, match=r"one of 2 ranks, which would all write .*run\.jsonl"):
+        bongard_run(tmp_path / "run.jsonl")
 
 
 def test_bad_bongard_problems(tmp_path):

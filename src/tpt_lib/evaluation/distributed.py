@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tpt_lib.evaluation.writing import Row, merge
+
+PATIENCE = timedelta(days=7)  # for ranks whose samples take longer
 
 
 def share() -> tuple[int, int]:
@@ -23,7 +26,7 @@ def merge_shares(out: Path, shares: list[Path]) -> None:
 
     started = dist.is_initialized()
     if not started:
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", timeout=PATIENCE)
     dist.barrier()
     if dist.get_rank() == 0:
         merge(shares, out)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tpt_lib.bongard import SIDES, BongardPrediction, bongard_tpt, bongard_tpt_many
 from tpt_lib.evaluation.datasets import EvalSet
+from tpt_lib.evaluation.distributed import share
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.runner import Bar
 from tpt_lib.evaluation.writing import Row, RunFile, describe, identify
@@ -62,6 +63,11 @@ def evaluate_bongard(
         raise ValueError(
             f"evaluate_bongard: at least one method, one seed and a batch of one are needed, but got {len(methods)}, "
             f"{len(seeds)} and {batch}"
+        )
+    if share()[1] > 1:
+        raise RuntimeError(
+            f"evaluate_bongard: runs in one process, but this is one of {share()[1]} ranks, which would all write {out}; start "
+            "a process for each split, with an out of its own"
         )
     samples: Any = dataset.samples
     starts = [0]

@@ -74,13 +74,10 @@ class RunFile:
 
 
 def identify(model: Any) -> dict[str, str]:
-    """The model's name, and what tells its weights from another's: a hash of them, where it has a module."""
-    module = getattr(model, "module", None)
-    name = getattr(model, "name", "") or type(module if isinstance(module, torch.nn.Module) else model).__name__
-    return {
-        "model": name,
-        "weights": _digest(module.state_dict().values()) if isinstance(module, torch.nn.Module) else repr(model),
-    }
+    """The model's name, and what tells its weights from another's: a hash of them, where it has or is a module."""
+    module = next((each for each in (getattr(model, "module", None), model) if isinstance(each, torch.nn.Module)), None)
+    name = getattr(model, "name", "") or type(model if module is None else module).__name__
+    return {"model": name, "weights": "unknown" if module is None else _digest(module.state_dict().values())}
 
 
 def describe(method: Any, prompts: Any) -> str:
