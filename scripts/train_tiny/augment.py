@@ -34,7 +34,7 @@ def augment(
         return torch.rand(n, generator=generator) < p * strength
 
     cut, turned, mirrored = chance(0.75), chance(0.35), chance(0.5)
-    area = torch.where(cut, uniform(1 - 0.94 * strength, 1.0), uniform(0.85, 1.3))
+    area = torch.where(cut, uniform(1 - 0.88 * strength, 1.0), uniform(0.85, 1.3))
     ratio = uniform(-0.3, 0.3).exp()
     angle = torch.where(turned, uniform(-0.45, 0.45), torch.zeros(n))
     wide, high = (area * ratio).sqrt(), (area / ratio).sqrt()

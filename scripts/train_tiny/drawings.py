@@ -90,15 +90,17 @@ def _make(cache: Path) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Tens
     icons = {style: read_json(archive, "icons.json") for style, archive in archives.items()}
     points = {style: read_json(archive, "chars.json") for style, archive in archives.items()}
     emoji = read_json(fetch(*NAMES, cache), "emoji.json")
-    names, groups, found = [], [], []
+    names: list[str] = []
+    groups, found = [], []
     for known in emoji:
         name = known["name"]
-        if known["group"] not in GROUPS or len(name.split()) > 2 or DROPPED.fullmatch(name):
+        spelt = name.replace("’", "'").lower()
+        if known["group"] not in GROUPS or len(name.split()) > 2 or DROPPED.fullmatch(name) or spelt in names:
             continue
         slugs = _slugs(known["codes"].lower().replace(" ", "-"), name, icons, points)
         svgs = {style: _svg(each, slugs) for style, each in icons.items()}
         if all(svgs.values()):
-            names.append(name.replace("’", "'").lower())
+            names.append(spelt)
             groups.append(known["subgroup"])
             found.append(svgs)
     styles = {style: torch.stack([_rasterise(svgs[style]) for svgs in found]) for style in icons}

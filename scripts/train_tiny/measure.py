@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 import tpt_lib
 from tpt_lib.evaluation.metrics import mcnemar
+from tpt_lib.tiny.model import unpack
 from tpt_lib.tiny.samples import STYLES
 
 CHOSEN_ON = "noto-v1"
@@ -46,6 +49,14 @@ SETTINGS: Methods = {
 }
 
 
+def with_seed(measured: Any, seed: int, cache: Path) -> Any:
+    """One of the measurements below, of the weights of a seed as ``load_tiny`` would load them."""
+    model = tpt_lib.load_tiny()
+    unpack(model.module, load_file(cache / f"seed-{seed}.safetensors"))
+    with tempfile.TemporaryDirectory() as folder:
+        return measured(model, seed, Path(folder))
+
+
 def measure(model: Any, seed: int, folder: Path) -> list[dict[str, Any]]:
     """A row for each style: accuracy of each method, fixed and broken by TPT, calibration errors."""
     rows = []
@@ -72,17 +83,19 @@ def measure(model: Any, seed: int, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def measure_settings(model: Any, folder: Path) -> dict[str, float]:
+def measure_settings(model: Any, seed: int, folder: Path) -> dict[str, float]:
     """Accuracy under other settings, on the style that settings were chosen on."""
     data = tpt_lib.tiny_samples(CHOSEN_ON)
-    report = tpt_lib.evaluate(SETTINGS, data, model=model, out=folder / "settings.jsonl", workers=0, progress=True)
+    report = tpt_lib.evaluate(
+        SETTINGS, data, model=model, out=folder / f"{seed}-settings.jsonl", workers=0, progress=True
+    )
     return {row["method"]: row["top1"] for row in report.rows()}
 
 
-def measure_bongard(model: Any, folder: Path) -> dict[str, float]:
+def measure_bongard(model: Any, seed: int, folder: Path) -> dict[str, float]:
     problems = tpt_lib.tiny_bongard_problems(0, n=200)
     methods = {"TPT": tpt_lib.bongard_tpt, "prototype": tpt_lib.bongard_prototype}
-    report = tpt_lib.evaluate_bongard(methods, problems, model=model, out=folder / "bongard.jsonl")
+    report = tpt_lib.evaluate_bongard(methods, problems, model=model, out=folder / f"{seed}-bongard.jsonl")
     return {row["method"]: row["top1"] for row in report.rows()}
 
 

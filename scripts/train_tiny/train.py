@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from augment import DONE, augment, levels
-from drawings import TRAINED, Drawings
+from drawings import TRAINED, Drawings, make_drawings
+from muon import Muon
 from open_clip import SimpleTokenizer
+from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
-from tpt_lib.tiny.model import CONTEXT, SIZE, new_clip
+from tpt_lib.tiny.model import CONTEXT, SIZE, new_clip, pack
 
-STEPS, BATCH, RATE = 2600, 64, 3e-3
-PASSES, TEXT_STEPS, TEXT_RATE = 24, 700, 2e-3
+STEPS, BATCH = 4000, 64
+PASSES, TEXT_STEPS, NOISE = 24, 700, 0.005
+RATE, MUON_RATE, TEXT_RATE = 3e-3, 1.2e-2, 2e-3
 
 GENERIC = (
     "a photo of a {}.", "a drawing of a {}.", "a picture of a {}.", "an image of a {}.", "a {}.", "an emoji of a {}.",
@@ -44,6 +48,13 @@ TOLD = {
 }
 
 
+def train_seed(seed: int, cache: Path) -> None:
+    """Weights as they are stored, in the cache, unless they are there."""
+    path = cache / f"seed-{seed}.safetensors"
+    if not path.exists():
+        save_file(pack(train(make_drawings(cache), seed)), path)
+
+
 def train(drawings: Drawings, seed: int, *, shorter: int = 1) -> Any:
     """A trained open_clip ``CLIP``; ``shorter`` divides the steps, for a trial."""
     torch.set_num_threads(1)
@@ -63,14 +74,17 @@ def train_images(tower: Any, pixels: tuple[Tensor, Tensor], k: int, generator: t
     vectors = torch.nn.Parameter(0.05 * torch.randn(k, 192, generator=generator))
     scale = torch.nn.Parameter(torch.tensor(math.log(12.0)))
     tower.train().to(memory_format=torch.channels_last)
-    groups = [
-        {"params": [*tower.parameters()], "weight_decay": 0.05},
-        {"params": [vectors, scale], "weight_decay": 0.0},
+    kernels = [weight for weight in tower.parameters() if weight.ndim == 4 and weight.shape[1] > 3]
+    others = [weight for weight in tower.parameters() if not any(weight is kernel for kernel in kernels)]
+    optimizers = [
+        Muon(kernels, MUON_RATE, weight_decay=0.05),
+        torch.optim.AdamW(others, RATE, betas=(0.9, 0.98), weight_decay=0.05),
+        torch.optim.AdamW([vectors, scale], RATE, betas=(0.9, 0.98), weight_decay=0.0),
     ]
     order = epochs(len(pixels[0]), generator)
     right = 0.0
-    bar = tqdm(scheduled(groups, RATE, steps), "image tower", steps, mininterval=10)
-    for step, optimizer in enumerate(bar):
+    bar = tqdm(scheduled(optimizers, steps), "image tower", steps, mininterval=10)
+    for step in bar:
         chosen = torch.tensor([next(order) for _ in range(BATCH)])
         views, _ = augment(pixels, chosen, SIZE, generator, strength=min(1.0, 0.1 + 2 * step / steps))
         labels = chosen // len(TRAINED)
@@ -79,7 +93,6 @@ def train_images(tower: Any, pixels: tuple[Tensor, Tensor], k: int, generator: t
         loss = F.cross_entropy(logits, labels, label_smoothing=0.05)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(tower.parameters(), 5.0)
-        optimizer.step()
         right = 0.98 * right + 0.02 * float((logits.argmax(-1) == labels).float().mean())
         bar.set_postfix(loss=f"{loss.item():.2f}", right=f"{right:.2f}", refresh=False)
 
@@ -104,7 +117,7 @@ def train_text(
     """Stage 2: the symmetric CLIP loss; a batch is every name once, in a random style, view and caption.
 
     Embeddings of tokens and positions stay as they were drawn: small, as CLIP's are, so that TPT's step of 5e-3 is as large
-    beside them as it is in CLIP.
+    beside them as it is in CLIP. The noise on them is of that size, so that such a step does not lead into the unknown.
     """
     passes, k, styles = len(features), len(names), len(TRAINED)
     tokenizer = SimpleTokenizer(context_length=CONTEXT)
@@ -113,31 +126,29 @@ def train_text(
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     model.train()
     model.visual.eval()
-    bar = tqdm(
-        scheduled([{"params": trained, "weight_decay": 0.0}], TEXT_RATE, steps), "text tower", steps, mininterval=10
-    )
+    optimizer = torch.optim.AdamW(trained, TEXT_RATE, betas=(0.9, 0.98), weight_decay=0.0)
+    bar = tqdm(scheduled([optimizer], steps), "text tower", steps, mininterval=10)
     labels = torch.arange(k)
-    for optimizer in bar:
+    for _ in bar:
         passed, style = (torch.randint(n, (k,), generator=generator) for n in (passes, styles))
         at = labels * styles + style
         told = [
             caption(*each, generator) for each in zip(names, style.tolist(), done[passed, at].tolist(), strict=True)
         ]
-        texts = encode_short(model, tokenizer(told))
+        texts = encode_short(model, tokenizer(told), generator)
         logits = model.logit_scale.exp() * features[passed, at] @ texts.T
         loss = (F.cross_entropy(logits, labels) + F.cross_entropy(logits.T, labels)) / 2
         loss.backward()
-        optimizer.step()
-        with torch.no_grad():
-            model.logit_scale.clamp_(max=math.log(100))
         bar.set_postfix(loss=f"{loss.item():.2f}", scale=f"{model.logit_scale.exp().item():.0f}", refresh=False)
 
 
-def encode_short(model: Any, ids: Tensor) -> Tensor:
-    """``model.encode_text`` without the positions after the longest text, which a causal tower does not look at."""
+def encode_short(model: Any, ids: Tensor, generator: torch.Generator) -> Tensor:
+    """``model.encode_text`` of noisy tokens, without the positions after the longest text, which none attends to."""
     ends = ids.argmax(-1)
     n = int(ends.max()) + 1
-    hidden = model.token_embedding(ids[:, :n]) + model.positional_embedding[:n]
+    tokens = model.token_embedding(ids[:, :n])
+    tokens = tokens + NOISE * torch.randn(tokens.shape, generator=generator)
+    hidden = tokens + model.positional_embedding[:n]
     hidden = model.ln_final(model.transformer(hidden, attn_mask=model.attn_mask[:n, :n]))
     return F.normalize(hidden[torch.arange(len(ids)), ends] @ model.text_projection, dim=-1)
 
@@ -155,13 +166,18 @@ def epochs(n: int, generator: torch.Generator) -> Iterator[int]:
         yield from torch.randperm(n, generator=generator).tolist()
 
 
-def scheduled(groups: list[dict[str, Any]], rate: float, steps: int) -> Iterator[torch.optim.Optimizer]:
-    """AdamW at every step, its gradients cleared, its rate up over a tenth of the steps and down on a cosine."""
-    optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, rate, total_steps=steps + 1, pct_start=0.1, cycle_momentum=False
-    )
-    for _ in range(steps):
-        optimizer.zero_grad(set_to_none=True)
-        yield optimizer
-        schedule.step()
+def scheduled(optimizers: list[torch.optim.Optimizer], steps: int) -> Iterator[int]:
+    """Counts the steps, each made after the body of the loop; rates go up over a tenth of them and down on a cosine."""
+    schedules = [
+        torch.optim.lr_scheduler.OneCycleLR(
+            each, each.defaults["lr"], total_steps=steps + 1, pct_start=0.1, cycle_momentum=False
+        )
+        for each in optimizers
+    ]
+    for step in range(steps):
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        yield step
+        for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            optimizer.step()
+            schedule.step()

@@ -20,19 +20,19 @@ from tpt_lib.model import ImageSpec
 __all__ = ["load_tiny"]
 
 FOLDER = files("tpt_lib.tiny")
-SIZE, CONTEXT, SPREAD = 64, 32, 0.02  # pixels, tokens, the deviation of token embeddings as CLIP starts
+SIZE, CONTEXT, SPREAD = 32, 32, 0.02  # pixels, tokens, the deviation of token embeddings as CLIP starts
 SPEC = ImageSpec((SIZE, SIZE), mean=(0.5,) * 3, std=(0.5,) * 3)
 SCALE, TOKENS = ".scale", "token_embedding.weight"
 
 
 def load_tiny() -> ModuleClip:
-    """The embedded CLIP: drawings of 64 pixels, some four hundred names, no download.
+    """The embedded CLIP: drawings of 32 pixels, some four hundred names, no download.
 
     It was trained on emoji of five artists, and is there to try things on; ``docs/tiny.md`` is its card. A text with a word
     that it was not trained on draws a warning.
 
     >>> tpt_lib.load_tiny()
-    <tiny as ClipLike, images (64, 64)>
+    <tiny as ClipLike, images (32, 32)>
     """
     from safetensors.torch import load
 
@@ -67,7 +67,7 @@ def pack(module: Any) -> dict[str, Tensor]:
             packed[name] = weight.clone()
         elif name != TOKENS:
             packed[name + SCALE] = weight.flatten(1).abs().amax(dim=1).clamp_min(1e-12) / 127
-            packed[name] = (weight / _over(packed[name + SCALE], weight)).round().to(torch.int8)
+            packed[name] = (weight / _over(packed[name + SCALE], weight)).round().to(torch.int8).contiguous()
     return packed
 
 
