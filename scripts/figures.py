@@ -1,12 +1,6 @@
-"""Draw docs/figures: the paper's ablations from its tables, and the picture of the README. ``python scripts/figures.py``
+"""Draw docs/figures: the paper's ablations from its tables, and the picture of the README. ``python scripts/figures.py``"""
 
-With ``--sweeps`` also what choosing.md shows of the embedded model, whose tables are printed; that takes some minutes.
-"""
-
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -82,26 +76,7 @@ def prediction() -> Figure:
     return tpt.plot_prediction(model, prompts, features, said, image, truth=data.classes[truth])
 
 
-def sweeps() -> dict[str, Figure]:
-    """TPT on the embedded model, one setting at a time, on all drawings of a style it has not seen."""
-    model, data = tpt.load_tiny(), tpt.tiny_samples()
-    prompts = tpt.class_prompts(model, data.classes, template=data.template)
-    images, labels = zip(*data.samples, strict=True)
-    swept: dict[str, tuple[Callable[..., tpt.Table], dict[str, Any]]] = {
-        "sweep-views": (tpt.sweep_views, {"numbers": (8, 16, 32, 64, 128)}),
-        "sweep-fractions": (tpt.sweep_fractions, {"fractions": (0.1, 0.3, 0.5, 1.0)}),
-        "sweep-steps": (tpt.sweep_steps, {"steps": (1, 2, 4)}),
-    }
-    figures = {}
-    for name, (sweep, values) in swept.items():
-        table = sweep(model, prompts, list(images), list(labels), **values)
-        print(name, table, sep="\n", flush=True)
-        figures[name] = tpt.plot_sweep(table)
-    return figures
-
-
 if __name__ == "__main__":
     FIGURES.mkdir(exist_ok=True)
-    drawn = paper() | {"prediction": prediction()} | (sweeps() if "--sweeps" in sys.argv else {})
-    for name, figure in drawn.items():
+    for name, figure in (paper() | {"prediction": prediction()}).items():
         figure.savefig(FIGURES / f"{name}.png")
