@@ -1,6 +1,6 @@
 """All benchmarks in one run, as one page: ``python scripts/bench.py`` writes ``docs/benchmarks.md``, ``.json`` and its figures.
 
-It takes under 15 minutes on 2 quiet cores; ``--quick --out FOLDER`` is a trial of a minute or two, whose numbers mean nothing.
+It takes half an hour on 2 quiet cores; ``--quick --out FOLDER`` is a trial of a minute or two, whose numbers mean nothing.
 """
 
 from __future__ import annotations
