@@ -16,7 +16,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
 
     @torch.no_grad()
-    def step(self, *_: Any) -> None:
+    def step(self, closure: Any = None) -> Any:  # noqa: ARG002
         for group in self.param_groups:
             for weight in group["params"]:
                 mean = self.state[weight].setdefault("mean", torch.zeros_like(weight))
