@@ -128,8 +128,8 @@ def test_identical_classes_share_a_probability():
 def test_identical_views_give_what_one_gives():
     """A constant image: every crop of it is the same."""
     model = fresh("open_clip-vit")
-    found = tpt.tpt_classify(model, torch.full((3, 40, 60), 0.25), NAMES, n_views=12)
-    assert len(found.selected) == 1
+    found = tpt.tpt_classify(model, torch.full((3, 40, 60), 0.25), NAMES, n_views=32)
+    assert len(found.selected) == 3
     assert found.loss_before == pytest.approx(found.zero_shot.entropy, abs=1e-4)
 
 
@@ -180,5 +180,6 @@ def test_tiny_gradients_do_not_vanish_in_float16():
     moves = []
     for model in (half, full):
         prompts = tpt.class_prompts(model, NAMES)
-        moves.append(tpt.tune_prompt(model, prompts, features).context - prompts.context)
+        tuned = tpt.tune_prompt(model, prompts, features, objective=lambda logits: 1e-5 * tpt.marginal_entropy(logits))
+        moves.append(tuned.context - prompts.context)
     assert (moves[0].sign() == moves[1].sign()).float().mean() > 0.95
