@@ -43,11 +43,13 @@ def test_it_takes_the_fast_path(tiny, prompts):
 
 def test_packing_keeps_weights_to_half_a_step_and_tokens_exactly():
     torch.manual_seed(0)
-    module, fresh = new_clip(), new_clip()
-    unpack(fresh, pack(module))
+    module, fresh = new_clip().to(memory_format=torch.channels_last), new_clip()
+    packed = pack(module)
+    assert all(weight.is_contiguous() for weight in packed.values()), "safetensors takes no others"
+    unpack(fresh, packed)
     assert torch.equal(fresh.token_embedding.weight, module.token_embedding.weight)
     for name, weight in module.state_dict().items():
-        rows = weight.reshape(len(weight) if weight.ndim > 1 else 1, -1)
+        rows = weight.contiguous().reshape(len(weight) if weight.ndim > 1 else 1, -1)
         step = rows.abs().amax(1, keepdim=True) / 127 if weight.ndim > 1 else 0
         assert ((fresh.state_dict()[name].view_as(rows) - rows).abs() <= 0.501 * step).all(), name
 
@@ -178,7 +180,7 @@ def changes(right, method):
 def test_tpt_beats_zero_shot_and_a_random_step_does_not(right):
     mended, broken = changes(right, "TPT")
     assert mended > broken
-    assert tpt_lib.mcnemar(mended, broken) < 0.1, (mended, broken)  # 0.03 here; others may round otherwise
+    assert tpt_lib.mcnemar(mended, broken) < 0.1, (mended, broken)  # 23 and 11, 0.06; over all drawings 31 and 13, 0.01
     assert tpt_lib.mcnemar(*changes(right, "random")) > 0.2, changes(right, "random")
 
 

@@ -27,7 +27,7 @@ NAMES = ("emoji.json", "16.0.0")
 SIDE = 128  # pixels of a drawing
 
 GROUPS = ("Animals & Nature", "Food & Drink", "Travel & Places", "Activities", "Objects")
-# Names too close to another one to tell apart in a drawing of 64 pixels, or told apart by colour alone.
+# Names too close to another one to tell apart in a small drawing, or told apart by colour alone.
 DROPPED = re.compile(
     r".* face|.*(o’clock|-thirty)|oncoming .*|(waxing|waning|first|last|new|full) .*|.*(moon face)|globe showing (Am|As).*|"
     r"(green|blue|orange) (book|apple)|speaker .*|muted speaker|2nd.*|3rd.*|(yen|euro|pound) banknote|.* tilted right|"
