@@ -1,4 +1,4 @@
-"""Makes the embedded model: data, training, measurements, weights, card. ``python scripts/train_tiny [--seeds 0 1]``"""
+"""Makes the embedded model: data, training, measurements, weights, card. ``python scripts/train_tiny [--seeds 1 0]``"""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from card import write_card
-from drawings import HELD_OUT, Drawings, make_drawings, on_white
-from measure import measure, measure_bongard, measure_settings, with_seed
+from drawings import ELSEWHERE, HELD_OUT, Drawings, make_drawings, on_white
+from measure import drawn_elsewhere, measure, measure_bongard, measure_settings, with_seed
 from PIL import Image
 from train import GENERIC, TOLD, train_seed
+
+import tpt_lib
+from tpt_lib.tiny.samples import COLUMNS, PIXELS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tpt_lib" / "tiny"
@@ -40,11 +42,14 @@ def main() -> None:
         list(pool.map(train_seed, args.seeds, [args.cache] * len(args.seeds)))
         weights = PACKAGE / "weights.safetensors"
         weights.write_bytes((args.cache / f"seed-{first}.safetensors").read_bytes())
-        styles = [pool.submit(with_seed, measure, seed, args.cache) for seed in args.seeds]
         settings = pool.submit(with_seed, measure_settings, first, args.cache)
+        data = [
+            *(tpt_lib.tiny_samples(style) for style in HELD_OUT),
+            *(drawn_elsewhere(style, drawings) for style in ELSEWHERE),
+        ]
+        rows = [(seed, pool.submit(with_seed, measure, seed, args.cache, each)) for seed in args.seeds for each in data]
         bongard = pool.submit(with_seed, measure_bongard, first, args.cache)
-        rows = [row for each in styles for row in each.result()]
-        found = rows, settings.result(), bongard.result()
+        found = [{"seed": seed, **row.result()} for seed, row in rows], settings.result(), bongard.result()
     minutes = (time.perf_counter() - start) / 60
     card = write_card(*found, len(drawings.names), weights.stat().st_size, minutes)
     (ROOT / "docs" / "tiny.md").write_text(card, encoding="utf-8")
@@ -58,15 +63,13 @@ def write_names(drawings: Drawings) -> None:
 
 
 def write_sheets(drawings: Drawings) -> None:
-    from tpt_lib.tiny.samples import COLUMNS, PIXELS
-
     for style in HELD_OUT:
-        small = F.interpolate(on_white(drawings.styles[style]).float(), PIXELS, mode="bicubic", antialias=True)
+        small = on_white(drawings.styles[style], PIXELS)
         rows = -(-len(small) // COLUMNS)
-        tiles = torch.full((rows * COLUMNS, 3, PIXELS, PIXELS), 255.0)
+        tiles = torch.full((rows * COLUMNS, 3, PIXELS, PIXELS), 255, dtype=torch.uint8)
         tiles[: len(small)] = small
         sheet = tiles.unflatten(0, (rows, COLUMNS)).permute(0, 3, 1, 4, 2).flatten(0, 1).flatten(1, 2)
-        image = Image.fromarray(sheet.round().clamp(0, 255).byte().numpy())
+        image = Image.fromarray(sheet.numpy())
         image.convert("RGB" if style == "noto-v1" else "L").save(PACKAGE / f"{style}.webp", quality=90)
 
 

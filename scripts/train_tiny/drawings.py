@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -23,6 +24,7 @@ TRAINED = {
     "fluent-emoji": "1.2.7",
 }
 HELD_OUT = {"noto-v1": "1.2.5", "emojione-monotone": "1.2.1", "fluent-emoji-high-contrast": "1.2.6"}
+ELSEWHERE = {"openmoji": "1.2.29"}  # measured on, and not shipped: CC-BY-SA
 NAMES = ("emoji.json", "16.0.0")
 SIDE = 128  # pixels of a drawing
 
@@ -50,7 +52,10 @@ DROPPED = re.compile(
 
 @dataclass(frozen=True)
 class Drawings:
-    """Class names, the category of each, and by style drawings ``(K, 4, SIDE, SIDE)``, uint8 with alpha."""
+    """Class names, the category of each, and by style drawings ``(K, 4, SIDE, SIDE)``, uint8 with alpha.
+
+    All styles have drawn every name, those ``ELSEWHERE`` apart, where what is missing is transparent.
+    """
 
     names: tuple[str, ...]
     groups: tuple[str, ...]
@@ -84,27 +89,31 @@ def make_drawings(cache: Path) -> Drawings:
 
 
 def _make(cache: Path) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Tensor]]:
-    archives = {
-        style: fetch(f"@iconify-json/{style}", version, cache) for style, version in (TRAINED | HELD_OUT).items()
-    }
-    icons = {style: read_json(archive, "icons.json") for style, archive in archives.items()}
-    points = {style: read_json(archive, "chars.json") for style, archive in archives.items()}
-    emoji = read_json(fetch(*NAMES, cache), "emoji.json")
+    icons, points = _read(TRAINED | HELD_OUT, cache)
+    more_icons, more_points = _read(ELSEWHERE, cache)
     names: list[str] = []
     groups, found = [], []
-    for known in emoji:
-        name = known["name"]
+    for known in read_json(fetch(*NAMES, cache), "emoji.json"):
+        name, code = known["name"], known["codes"].lower().replace(" ", "-")
         spelt = name.replace("’", "'").lower()
         if known["group"] not in GROUPS or len(name.split()) > 2 or DROPPED.fullmatch(name) or spelt in names:
             continue
-        slugs = _slugs(known["codes"].lower().replace(" ", "-"), name, icons, points)
+        slugs = _slugs(code, name, icons, points)
         svgs = {style: _svg(each, slugs) for style, each in icons.items()}
         if all(svgs.values()):
             names.append(spelt)
             groups.append(known["subgroup"])
-            found.append(svgs)
-    styles = {style: torch.stack([_rasterise(svgs[style]) for svgs in found]) for style in icons}
+            more = slugs | _slugs(code, name, more_icons, more_points)
+            found.append(svgs | {style: _svg(each, more) for style, each in more_icons.items()})
+    styles = {style: torch.stack([_rasterise(svgs[style]) for svgs in found]) for style in found[0]}
     return tuple(names), tuple(groups), styles
+
+
+def _read(styles: dict[str, str], cache: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The drawings of each style, and its names by code points."""
+    archives = {style: fetch(f"@iconify-json/{style}", version, cache) for style, version in styles.items()}
+    icons = {style: read_json(archive, "icons.json") for style, archive in archives.items()}
+    return icons, {style: read_json(archive, "chars.json") for style, archive in archives.items()}
 
 
 def _slugs(code: str, name: str, icons: dict[str, Any], points: dict[str, Any]) -> set[str]:
@@ -132,6 +141,8 @@ def _svg(icons: dict[str, Any], slugs: set[str]) -> str:
 def _rasterise(svg: str) -> Tensor:
     import resvg_py
 
+    if not svg:
+        return torch.zeros(4, SIDE, SIDE, dtype=torch.uint8)
     png = resvg_py.svg_to_bytes(svg_string=svg, width=SIDE, height=SIDE)
     image = Image.open(io.BytesIO(bytes(png))).convert("RGBA").resize((SIDE, SIDE))
     return (
@@ -142,7 +153,8 @@ def _rasterise(svg: str) -> Tensor:
     )
 
 
-def on_white(drawings: Tensor) -> Tensor:
-    """Drawings over white: ``(K, 4, H, W)`` to ``(K, 3, H, W)``, uint8."""
+def on_white(drawings: Tensor, side: int) -> Tensor:
+    """Drawings over white: ``(K, 4, H, W)`` to ``(K, 3, side, side)``, uint8."""
     colour, alpha = drawings[:, :3].float(), drawings[:, 3:].float() / 255
-    return (colour * alpha + 255 * (1 - alpha)).round().to(torch.uint8)
+    whole = (colour * alpha + 255 * (1 - alpha)).round()
+    return F.interpolate(whole, side, mode="bicubic", antialias=True).round().clamp(0, 255).byte()

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from drawings import Drawings, on_white
 from safetensors.torch import load_file
 
 import tpt_lib
 from tpt_lib.evaluation.metrics import mcnemar
 from tpt_lib.tiny.model import unpack
-from tpt_lib.tiny.samples import STYLES
+from tpt_lib.tiny.samples import PIXELS
 
 CHOSEN_ON = "noto-v1"
 Methods = dict[str, Any]
@@ -49,53 +50,49 @@ SETTINGS: Methods = {
 }
 
 
-def with_seed(measured: Any, seed: int, cache: Path) -> Any:
+def with_seed(measured: Any, seed: int, cache: Path, *args: Any) -> Any:
     """One of the measurements below, of the weights of a seed as ``load_tiny`` would load them."""
     model = tpt_lib.load_tiny()
     unpack(model.module, load_file(cache / f"seed-{seed}.safetensors"))
     with tempfile.TemporaryDirectory() as folder:
-        return measured(model, seed, Path(folder))
+        return measured(model, Path(folder), *args)
 
 
-def measure(model: Any, seed: int, folder: Path) -> list[dict[str, Any]]:
-    """A row for each style: accuracy of each method, fixed and broken by TPT, calibration errors."""
-    rows = []
-    for style in STYLES:
-        data = tpt_lib.tiny_samples(style)
-        report = tpt_lib.evaluate(
-            METHODS, data, model=model, out=folder / f"{seed}-{style}.jsonl", workers=0, progress=True
-        )
-        found = {row["method"]: row for row in report.rows()}
-        paired = report.compare("TPT", "zero-shot").rows[0]
-        rows.append(
-            {
-                "seed": seed,
-                "style": style,
-                "n": paired["n"],
-                **{method: found[method]["top1"] for method in METHODS},
-                "fixed": paired["only_a"],
-                "broken": paired["only_b"],
-                "p": paired["p"],
-                "ece": found["zero-shot"]["ece15"],
-                "ece_tpt": found["TPT"]["ece15"],
-            }
-        )
-    return rows
+def drawn_elsewhere(style: str, drawings: Drawings) -> tpt_lib.EvalSet:
+    """What ``tiny_samples`` would give of a style that is not shipped."""
+    pixels = on_white(drawings.styles[style], PIXELS)
+    there = drawings.styles[style][:, 3].flatten(1).any(dim=1).nonzero().flatten().tolist()
+    return tpt_lib.EvalSet(style, [(pixels[i], i) for i in there], drawings.names)
 
 
-def measure_settings(model: Any, seed: int, folder: Path) -> dict[str, float]:
+def measure(model: Any, folder: Path, data: tpt_lib.EvalSet) -> dict[str, Any]:
+    """A row of the card: accuracy of each method on a style, fixed and broken by TPT, calibration errors."""
+    report = tpt_lib.evaluate(METHODS, data, model=model, out=folder / "style.jsonl", workers=0, progress=True)
+    found = {row["method"]: row for row in report.rows()}
+    paired = report.compare("TPT", "zero-shot").rows[0]
+    return {
+        "style": data.name,
+        "n": paired["n"],
+        **{method: found[method]["top1"] for method in METHODS},
+        "fixed": paired["only_a"],
+        "broken": paired["only_b"],
+        "p": paired["p"],
+        "ece": found["zero-shot"]["ece15"],
+        "ece_tpt": found["TPT"]["ece15"],
+    }
+
+
+def measure_settings(model: Any, folder: Path) -> dict[str, float]:
     """Accuracy under other settings, on the style that settings were chosen on."""
     data = tpt_lib.tiny_samples(CHOSEN_ON)
-    report = tpt_lib.evaluate(
-        SETTINGS, data, model=model, out=folder / f"{seed}-settings.jsonl", workers=0, progress=True
-    )
+    report = tpt_lib.evaluate(SETTINGS, data, model=model, out=folder / "settings.jsonl", workers=0, progress=True)
     return {row["method"]: row["top1"] for row in report.rows()}
 
 
-def measure_bongard(model: Any, seed: int, folder: Path) -> dict[str, float]:
+def measure_bongard(model: Any, folder: Path) -> dict[str, float]:
     problems = tpt_lib.tiny_bongard_problems(0, n=200)
     methods = {"TPT": tpt_lib.bongard_tpt, "prototype": tpt_lib.bongard_prototype}
-    report = tpt_lib.evaluate_bongard(methods, problems, model=model, out=folder / f"{seed}-bongard.jsonl")
+    report = tpt_lib.evaluate_bongard(methods, problems, model=model, out=folder / "bongard.jsonl")
     return {row["method"]: row["top1"] for row in report.rows()}
 
 

@@ -140,7 +140,8 @@ def encode_views(model: ClipLike, views: Float[Tensor, "n 3 h w"], *, chunk: int
     Args:
         model: the model.
         views: preprocessed images ``(N, 3, H, W)`` at the size of ``model.image_spec``, on the model's device.
-        chunk: how many views are encoded at once; by default 8 on a CPU, whose caches that suits, and 64 elsewhere.
+        chunk: how many views are encoded at once; by default 64, on a CPU fewer if they are large: 8 of 224 pixels suit its
+            caches.
 
     Returns:
         Features ``(N, E)`` of unit length.
@@ -150,7 +151,8 @@ def encode_views(model: ClipLike, views: Float[Tensor, "n 3 h w"], *, chunk: int
     """
     _check_views(model, views)
     survive_forks()
-    chunk = (8 if views.device.type == "cpu" else 64) if chunk is None else chunk
+    if chunk is None:
+        chunk = 64 if views.device.type != "cpu" else min(64, max(1, 8 * 224**2 // (views.shape[-2] * views.shape[-1])))
     if chunk < 1:
         raise ValueError(f"encode_views: chunk must be at least 1, but got {chunk}")
     with torch.inference_mode(False), torch.no_grad():
