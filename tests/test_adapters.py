@@ -1,6 +1,7 @@
 """The conformance suite: what every adapter must do, over every kind of model the library wraps."""
 
 import copy
+import dataclasses
 import math
 
 import numpy as np
@@ -229,6 +230,20 @@ def test_encode_views_inside_the_callers_inference_mode_can_enter_autograd():
     with torch.inference_mode():
         features = tpt_lib.encode_views(model, torch.randn(2, 3, 32, 32))
     assert not features.is_inference()
+
+
+@pytest.mark.parametrize(("side", "chunks"), [(32, [64, 6]), (128, [24, 24, 22]), (336, [8] * 8 + [6])])
+def test_a_cpu_encodes_few_large_views_and_many_small_ones_at_once(monkeypatch, side, chunks):
+    seen = []
+
+    def encode_image(_, pixels):
+        seen.append(len(pixels))
+        return pixels.mean(dim=(2, 3))
+
+    model = dataclasses.replace(build("open_clip-vit"), image_spec=tpt_lib.ImageSpec((side, side)))
+    monkeypatch.setattr(type(model), "encode_image", encode_image)
+    assert tpt_lib.encode_views(model, torch.rand(1, 3, 1, 1).expand(70, 3, side, side)).shape == (70, 3)
+    assert seen == chunks
 
 
 # preprocessing

@@ -140,12 +140,12 @@ def test_the_demo_tells_and_draws(tmp_path, capsys):
 def drawings(tiny, prompts):
     """Features of the views ``(B, 64, E)``, and labels, of the drawings of all held-out styles that zero-shot is least sure of.
 
-    Of the others few predictions change, so that they would add time to a paired test and little else.
+    Of the others TPT changes no verdict, so that they would add time to a paired test and nothing else.
     """
     data = [sample for style in STYLES for sample in tpt_lib.tiny_samples(style).samples]
     plain = tpt_lib.encode_images(tiny, [image for image, _ in data])
     first, second = tpt_lib.class_logits(tiny, plain, tpt_lib.encode_prompts(tiny, prompts)).topk(2).values.T
-    unsure = [data[i] for i in (first - second).argsort()[:128].tolist()]
+    unsure = [data[i] for i in (first - second).argsort()[:320].tolist()]
     views = [tpt_lib.encode_views(tiny, tpt_lib.augment_views(image, tiny.image_spec)) for image, _ in unsure]
     return torch.stack(views), torch.tensor([label for _, label in unsure])
 
@@ -180,7 +180,7 @@ def changes(right, method):
 def test_tpt_beats_zero_shot_and_a_random_step_does_not(right):
     mended, broken = changes(right, "TPT")
     assert mended > broken
-    assert tpt_lib.mcnemar(mended, broken) < 0.1, (mended, broken)  # 23 and 11, 0.06; over all drawings 31 and 13, 0.01
+    assert tpt_lib.mcnemar(mended, broken) < 0.03, (mended, broken)  # 31 and 13, 0.01
     assert tpt_lib.mcnemar(*changes(right, "random")) > 0.2, changes(right, "random")
 
 

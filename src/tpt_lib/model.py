@@ -140,8 +140,8 @@ def encode_views(model: ClipLike, views: Float[Tensor, "n 3 h w"], *, chunk: int
     Args:
         model: the model.
         views: preprocessed images ``(N, 3, H, W)`` at the size of ``model.image_spec``, on the model's device.
-        chunk: how many views are encoded at once; by default 64, on a CPU fewer if they are large: 8 of 224 pixels suit its
-            caches.
+        chunk: how many views are encoded at once; by default 64, on a CPU 8 of 224 pixels, which suits its caches, and more
+            of smaller ones.
 
     Returns:
         Features ``(N, E)`` of unit length.
@@ -152,7 +152,8 @@ def encode_views(model: ClipLike, views: Float[Tensor, "n 3 h w"], *, chunk: int
     _check_views(model, views)
     survive_forks()
     if chunk is None:
-        chunk = 64 if views.device.type != "cpu" else min(64, max(1, 8 * 224**2 // (views.shape[-2] * views.shape[-1])))
+        small = 8 * 224**2 // (views.shape[-2] * views.shape[-1])
+        chunk = min(64, max(8, small)) if views.device.type == "cpu" else 64
     if chunk < 1:
         raise ValueError(f"encode_views: chunk must be at least 1, but got {chunk}")
     with torch.inference_mode(False), torch.no_grad():
