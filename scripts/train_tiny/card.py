@@ -72,7 +72,7 @@ nearest mean feature {bongard["prototype"]:.1f}%.
 
 ## How it was made
 
-`python scripts/train_tiny` (needs `pip install resvg-py`, and the npm registry for the drawings) makes the data, trains a model for each of the seeds {", ".join(map(str, sorted(seeds)))}, measures them and
+`python scripts/train_tiny` (needs `pip install resvg-py`, and `npm` to fetch the drawings) makes the data, trains a model for each of the seeds {", ".join(map(str, sorted(seeds)))}, measures them and
 writes weights, sheets and this page; on 2 cores that took {minutes:.0f} minutes. It is deterministic by seed: each seed trains on one thread.
 
 - Data: {", ".join(f"`{style}` {version}" for style, version in TRAINED.items())} for training; {", ".join(f"`{style}` {version}" for style, version in HELD_OUT.items())} held

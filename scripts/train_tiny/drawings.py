@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
+import subprocess
 import tarfile
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,12 +65,14 @@ class Drawings:
 
 def fetch(package: str, version: str, cache: Path) -> tarfile.TarFile:
     """An npm package, downloaded once."""
-    short = package.rpartition("/")[2]
-    path = cache / f"{short}-{version}.tgz"
+    path = cache / f"{package.removeprefix('@').replace('/', '-')}-{version}.tgz"
     if not path.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            raise SystemExit(f"train_tiny: npm, which comes with Node.js, must be there to fetch {package}: install it")
         cache.mkdir(parents=True, exist_ok=True)
-        with urllib.request.urlopen(f"https://registry.npmjs.org/{package}/-/{short}-{version}.tgz") as answer:
-            path.write_bytes(answer.read())
+        said = ["--silent", "--pack-destination", str(cache)]
+        subprocess.run([npm, "pack", f"{package}@{version}", *said], check=True, stdout=subprocess.DEVNULL)
     return tarfile.open(path)
 
 
