@@ -97,7 +97,7 @@ def test_a_choice_of_samples_is_seeded_and_theirs_to_change():
         tpt_lib.tiny_samples(n=0)
 
 
-def test_bongard_problems_are_of_two_categories_without_repetition():
+def test_bongard_problems_are_of_sibling_categories_without_repetition():
     data = tpt_lib.tiny_bongard_problems(3, n=30)
     names = list(known()["names"].items())
     where = {
@@ -111,6 +111,7 @@ def test_bongard_problems_are_of_two_categories_without_repetition():
         found = [[where[image.numpy().tobytes()] for image in side] for side in sides]
         (a,), (b,) = ({names[label][1] for label, _ in side} for side in found)
         assert a != b
+        assert a.partition("/")[0] == b.partition("/")[0]
         assert all(len({label for label, _ in side}) == 7 for side in found)
         styles |= {style for side in found for _, style in side}
     assert styles == set(STYLES)

@@ -53,7 +53,7 @@ DROPPED = re.compile(
 
 @dataclass(frozen=True)
 class Drawings:
-    """Class names, the category of each, and by style drawings ``(K, 4, SIDE, SIDE)``, uint8 with alpha.
+    """Class names, the category of each ("group/subgroup"), and by style drawings ``(K, 4, SIDE, SIDE)``, uint8 with alpha.
 
     All styles have drawn every name, those ``ELSEWHERE`` apart, where what is missing is transparent.
     """
@@ -105,7 +105,7 @@ def _make(cache: Path) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Tens
         svgs = {style: _svg(each, slugs) for style, each in icons.items()}
         if all(svgs.values()):
             names.append(spelt)
-            groups.append(known["subgroup"])
+            groups.append(f"{known['group']}/{known['subgroup']}")
             more = slugs | _slugs(code, name, more_icons, more_points)
             found.append(svgs | {style: _svg(each, more) for style, each in more_icons.items()})
     styles = {style: torch.stack([_rasterise(svgs[style]) for svgs in found]) for style in found[0]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from itertools import permutations
 
 import torch
 from torch import Tensor
@@ -45,7 +46,9 @@ def tiny_samples(style: str = "noto-v1", *, n: int | None = None, seed: int = 0)
 
 
 def tiny_bongard_problems(seed: int = 0, *, n: int = 60) -> EvalSet:
-    """Bongard problems made of emoji: positives share a category of Unicode's, negatives another, styles are mixed.
+    """Bongard problems made of emoji: positives share a category of Unicode's, negatives a sibling of it, styles are mixed.
+
+    Fruit against vegetables, say, or birds against bugs.
 
     Each has six images on either side and a query of each, all of different names.
 
@@ -63,11 +66,12 @@ def tiny_bongard_problems(seed: int = 0, *, n: int = 60) -> EvalSet:
     members: dict[str, list[int]] = {}
     for label, category in enumerate(known()["names"].values()):
         members.setdefault(category, []).append(label)
-    large = [labels for labels in members.values() if len(labels) > SUPPORTS]
+    large = [category for category, labels in members.items() if len(labels) > SUPPORTS]
+    siblings = [pair for pair in permutations(large, 2) if len({category.partition("/")[0] for category in pair}) == 1]
     chance = random.Random(seed)
     problems = []
     for _ in range(n):
-        sides = [chance.sample(labels, SUPPORTS + 1) for labels in chance.sample(large, 2)]
+        sides = [chance.sample(members[category], SUPPORTS + 1) for category in chance.choice(siblings)]
         (*positives, positive), (*negatives, negative) = (
             [_drawings(chance.choice(STYLES))[label].clone() for label in side] for side in sides
         )
