@@ -80,7 +80,8 @@ Times are medians, in brackets from the least to the greatest; ratios are of run
 taken pair by pair.
 
 The floor of TPT is encoding its views: the image tower sees all of them, whatever is then done with the features. It is
-measured as the bare module on ready views under `inference_mode`, in the fastest of three chunk sizes.
+measured as the bare module on ready views under `inference_mode`, in each round in chunks of three sizes, of which the
+fastest counts.
 
 ## TPT against its floor
 

@@ -13,18 +13,16 @@ import sys
 import PIL.Image
 import pytest
 import torch
-from zoo import fresh
 
 import tpt_lib
 from tpt_lib import cli
-from tpt_lib.evaluation import Problem
 
 STYLE = "noto-v1"
 
 
 @functools.cache
-def small_model():
-    return fresh("open_clip-vit")
+def tiny():
+    return tpt_lib.load_tiny()
 
 
 def noise(seed):
@@ -32,15 +30,7 @@ def noise(seed):
 
 
 @pytest.fixture(autouse=True)
-def embedded(monkeypatch, tmp_path):
-    """A small random model and three random drawings in place of the embedded ones; commands run in an empty folder."""
-    data = tpt_lib.EvalSet(STYLE, [(noise(i), i) for i in range(3)], ("cat", "dog", "red panda"), "a drawing of a {}.")
-    sides = [tuple(noise(i) for i in range(first, first + 6)) for first in (0, 6)]
-    problem = Problem(*sides, (noise(12), noise(13)), ("positive", "negative"))
-    problems = tpt_lib.EvalSet("tiny-bongard", [problem] * 2, ("positive", "negative"))
-    monkeypatch.setattr("tpt_lib.load_tiny", small_model)
-    monkeypatch.setattr("tpt_lib.tiny_samples", lambda style: data)
-    monkeypatch.setattr("tpt_lib.tiny_bongard_problems", lambda: problems)
+def empty_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
@@ -106,12 +96,12 @@ def test_bad_use_is_one_line(capsys):
 
 def test_classify(capsys, tmp_path):
     first, second = save(tmp_path / "a.png", 1), save(tmp_path / "b.png", 2)
-    (tmp_path / "names.txt").write_text("cat\n\ndog\n red panda \n")
+    (tmp_path / "names.txt").write_text("cat\n\ndog\n hot dog \n")
     code, out, errors = ran(capsys, f"classify {first} {second} --classes-file names.txt --views 4 --top 2 --seed 3")
     assert (code, errors) == (0, [])
-    names = ["cat", "dog", "red panda"]
+    names = ["cat", "dog", "hot dog"]
     for line, path in zip(out.splitlines(), (first, second), strict=True):
-        want = tpt_lib.tpt_classify(small_model(), path, names, n_views=4, seed=3)
+        want = tpt_lib.tpt_classify(tiny(), path, names, n_views=4, seed=3)
         (a, p), (b, q) = want.top(2)
         (c, r) = want.zero_shot.top(1)[0]
         assert line == f"{path}: {a} {p:.2f}, {b} {q:.2f}; before tuning {c} {r:.2f}"
@@ -121,8 +111,8 @@ def test_classify_as_json(capsys, tmp_path):
     path = save(tmp_path / "a.png")
     line = f"classify {path} --classes cat dog --template 'a sketch of a {{}}.' --recipe augmix --views 4 --json"
     code, out, _ = ran(capsys, line)
-    prompts = tpt_lib.class_prompts(small_model(), ["cat", "dog"], template="a sketch of a {}.")
-    want = tpt_lib.tpt_classify(small_model(), path, prompts, n_views=4, recipe="augmix").to_dict()
+    prompts = tpt_lib.class_prompts(tiny(), ["cat", "dog"], template="a sketch of a {}.")
+    want = tpt_lib.tpt_classify(tiny(), path, prompts, n_views=4, recipe="augmix").to_dict()
     assert code == 0
     assert json.loads(out) == {"classes": ["cat", "dog"], "predictions": [{"image": path, **want}]}
 
@@ -142,11 +132,11 @@ def test_a_bad_image_is_named_and_the_others_are_classified(capsys, tmp_path):
 
 def test_a_learned_prompt(capsys, tmp_path):
     path = save(tmp_path / "a.png")
-    context = tpt_lib.gaussian_context(small_model(), 5, sigma=1.0)
+    context = tpt_lib.gaussian_context(tiny(), 5, sigma=1.0)
     tpt_lib.save_prompt("coop.pth.tar", tpt_lib.LearnedPrompt(context))
     _, out, _ = ran(capsys, f"classify {path} --classes cat dog --prompt coop.pth.tar --views 4 --json")
-    prompts = tpt_lib.class_prompts(small_model(), ["cat", "dog"], context=context)
-    want = tpt_lib.tpt_classify(small_model(), path, prompts, n_views=4)
+    prompts = tpt_lib.class_prompts(tiny(), ["cat", "dog"], context=context)
+    want = tpt_lib.tpt_classify(tiny(), path, prompts, n_views=4)
     assert json.loads(out)["predictions"][0]["logits"] == want.logits.tolist()
 
 
@@ -156,7 +146,7 @@ def test_a_learned_prompt(capsys, tmp_path):
 def test_where_a_model_comes_from(capsys, tmp_path, monkeypatch):
     asked = []
     for loader in ("load_open_clip", "load_transformers"):
-        monkeypatch.setattr(f"tpt_lib.{loader}", lambda *a, loader=loader: asked.append((loader, *a)) or small_model())
+        monkeypatch.setattr(f"tpt_lib.{loader}", lambda *a, loader=loader: asked.append((loader, *a)) or tiny())
     path = save(tmp_path / "a.png")
     (tmp_path / "clip").mkdir()
     (tmp_path / "clip/config.json").write_text("{}")
@@ -187,7 +177,7 @@ def test_models(capsys):
 
 
 def test_evaluate_goes_on_and_is_reported(capsys, tmp_path):
-    line = f"evaluate --dataset {STYLE} --views 4 --workers 0"
+    line = f"evaluate --dataset {STYLE} --limit 3 --views 4 --workers 0"
     code, out, errors = ran(capsys, line)
     assert (code, errors) == (0, [])
     assert "The run is in noto-v1.jsonl" in out
@@ -200,9 +190,11 @@ def test_evaluate_goes_on_and_is_reported(capsys, tmp_path):
     code, _, (error,) = ran(capsys, f"{line} --seeds 0 1")
     assert code == 2
     assert "is of another run: seeds is [0] there and [0, 1] here" in error
-    prompts = tpt_lib.class_prompts(small_model(), ("cat", "dog", "red panda"), template="a drawing of a {}.")
-    views = tpt_lib.augment_views(noise(1), small_model().image_spec, n_views=4)
-    want = tpt_lib.tpt_predict(small_model(), prompts, tpt_lib.encode_views(small_model(), views))
+    data = tpt_lib.tiny_samples(STYLE)
+    prompts = tpt_lib.class_prompts(tiny(), data.classes)
+    image, _ = data.samples[rows[1]["truth"]]
+    views = tpt_lib.augment_views(image, tiny().image_spec, n_views=4)
+    want = tpt_lib.tpt_predict(tiny(), prompts, tpt_lib.encode_views(tiny(), views))
     assert abs(rows[1]["methods"]["TPT"]["confidence"] - float(want.probs.max())) < 1e-5
 
 
@@ -214,10 +206,10 @@ def test_evaluate_a_folder_with_a_bad_image(capsys, tmp_path):
     assert ran(capsys, line)[0] == 0
     header, *rows = map(json.loads, (tmp_path / "runs/a.jsonl").read_text().splitlines())
     assert (header["methods"], header["classes"]) == (["zero-shot", "majority vote"], ["cat", "dog"])
-    code, _, _ = ran(capsys, f"{line.replace('a.jsonl', 'b.jsonl')} --limit 3 --classes lion wolf --recipe augmix")
+    code, _, _ = ran(capsys, f"{line.replace('a.jsonl', 'b.jsonl')} --limit 3 --classes leopard snail --recipe augmix")
     header, *rows = map(json.loads, (tmp_path / "runs/b.jsonl").read_text().splitlines())
     assert (code, [row["truth"] for row in rows], header["split"]) == (0, [0, 0, 1], "3 of test")
-    assert (header["classes"], header["settings"]["views"]["recipe"]) == (["lion", "wolf"], "augmix")
+    assert (header["classes"], header["settings"]["views"]["recipe"]) == (["leopard", "snail"], "augmix")
     (tmp_path / "animals/dog/0.png").write_bytes(b"")
     code, out, _ = ran(capsys, line.replace("a.jsonl", "c.jsonl"))
     assert code == 1
@@ -277,7 +269,7 @@ def test_compare(capsys, tmp_path):
 
 
 def test_report(capsys, tmp_path):
-    ran(capsys, f"evaluate --dataset {STYLE} --views 2 --workers 0 --out run.jsonl")
+    ran(capsys, f"evaluate --dataset {STYLE} --limit 3 --views 2 --workers 0 --out run.jsonl")
     read = tpt_lib.Report.read("run.jsonl")
     tested = read.compare("zero-shot", "TPT")
     assert ran(capsys, "report run.jsonl")[:2] == (0, f"{read}\n")
@@ -295,7 +287,7 @@ def test_report(capsys, tmp_path):
 def test_datasets(capsys, tmp_path):
     rows = {row["name"]: row for row in json.loads(ran(capsys, "datasets --json")[1])}
     assert rows["dtd"] == {"name": "dtd", "classes": 47, "train": 2820, "val": 1128, "test": 1692, "views": "augmix"}
-    assert (rows[STYLE]["test"], rows["tiny-bongard"]["test"]) == (3, 2)
+    assert (rows[STYLE]["test"], rows["tiny-bongard"]["test"]) == (430, 60)
     assert set(tpt_lib.dataset_names()) <= set(rows)
     (tmp_path / "imagenet-r/n01443537").mkdir(parents=True)
     out = ran(capsys, "datasets --root .")[1]

@@ -54,7 +54,7 @@ def test_packing_keeps_weights_to_half_a_step_and_tokens_exactly():
         assert ((fresh.state_dict()[name].view_as(rows) - rows).abs() <= 0.501 * step).all(), name
 
 
-def test_words_it_was_not_trained_on_draw_a_warning(tiny):
+def test_names_it_was_not_trained_on_draw_a_warning(tiny):
     with pytest.warns(UserWarning, match=r"never shown 'zebra', 'purple'.*tiny_samples\(\).classes"):
         tiny.tokenize(["a photo of a zebra.", "a purple dog"])
     with pytest.warns(UserWarning, match="never shown 'hippo'"):
@@ -63,6 +63,7 @@ def test_words_it_was_not_trained_on_draw_a_warning(tiny):
         warnings.simplefilter("error")
         tpt_lib.class_prompts(tiny, list(known()["names"]), template="a line drawing of a {}.")
         tpt_lib.class_prompts(tiny, ["dog", "cat"], context=torch.zeros(4, 128))
+        tpt_lib.class_prompts(tiny, ["dog", "cat"], template="itap of my {}.")  # of 80 templates half would warn
     assert strange_words("a photo of a hot dog.") == []
     assert strange_words("dogs") == ["dogs"]
 

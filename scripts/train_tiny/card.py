@@ -86,7 +86,7 @@ writes weights, sheets and this page; on 2 cores that took {minutes:.0f} minutes
 - Stage 2, the text tower: CLIP's symmetric loss on features of {PASSES} augmented passes, {TEXT_STEPS} steps of all names, AdamW {TEXT_RATE:g}, noise of deviation {NOISE:g} on
   the tokens; half of the captions are generic ("a photo of a …"), half say what was done to the drawing ("a line drawing of a …").
 - Token embeddings are not trained: they are drawn from a fixed seed with CLIP's deviation of 0.02, so they need not be stored, any text works, and TPT's step is as large beside
-  them as in CLIP. (In two trials with trained ones TPT gained 0.2 and 0.4 points on {CHOSEN_ON}.) A text with a word that was in no caption draws a warning.
+  them as in CLIP. (In two trials with trained ones TPT gained 0.2 and 0.4 points on {CHOSEN_ON}.) A class name with a word that was in no caption draws a warning.
 - On disk: 8 bits and a scale for each row.
 
 ## Licences

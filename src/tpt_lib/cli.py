@@ -171,7 +171,7 @@ def _models(command: argparse.ArgumentParser) -> None:
 
 def _demo(command: argparse.ArgumentParser) -> None:
     command.add_argument("--style", default="noto-v1", help="which drawings (default noto-v1)")
-    command.add_argument("--n", type=int, default=120, help="how many (default 120)")
+    command.add_argument("--n", type=int, help="how many (default all)")
     command.add_argument("--seed", type=int, default=0, help="of their choice and of the views (default 0)")
     command.add_argument("--out", default="tpt_demo.png", metavar="FILE", help="the figure (default tpt_demo.png)")
 

@@ -15,15 +15,17 @@ from tpt_lib.tiny.model import load_tiny
 from tpt_lib.tiny.samples import tiny_samples
 from tpt_lib.views import augment_views
 
-SHOWN = 6  # changed predictions in the text
+FIXED, BROKEN = 4, 2  # changed predictions in the text
 
 
-def demo(*, style: str = "noto-v1", n: int = 120, seed: int = 0, out: str | Path = "tpt_demo.png") -> dict[str, Any]:
+def demo(
+    *, style: str = "noto-v1", n: int | None = None, seed: int = 0, out: str | Path = "tpt_demo.png"
+) -> dict[str, Any]:
     """Classify ``n`` drawings with and without TPT, print how they differ, and draw the largest change.
 
     Args:
         style: which drawings, of those ``tiny_samples`` has.
-        n: how many.
+        n: how many; by default all.
         seed: of their choice and of the views.
         out: the file for the figure.
 
@@ -33,6 +35,7 @@ def demo(*, style: str = "noto-v1", n: int = 120, seed: int = 0, out: str | Path
     from tqdm import tqdm
 
     model, drawings = load_tiny(), tiny_samples(style, n=n, seed=seed)
+    n = len(drawings)
     prompts = class_prompts(model, drawings.classes, template=drawings.template)
     print(f"{n} drawings of {style}, a style the model has not seen; {len(prompts.names)} names to choose from")
 
@@ -54,7 +57,7 @@ def demo(*, style: str = "noto-v1", n: int = 120, seed: int = 0, out: str | Path
         f"{len(told['broken'])} broken, McNemar p = {told['p']:.2g}\n  {told['seconds']:.2f} s a drawing\n"
     )
     clearest = sorted(told["fixed"], key=lambda i: -float((after[i].probs - before[i].probs)[after[i].index]))
-    shown = [*clearest, *told["broken"]][:SHOWN]
+    shown = [*clearest[:FIXED], *told["broken"][:BROKEN]]
     rows = [(truths[i], *(f"{one.label} {one.probs.max():.2f}" for one in (before[i], after[i]))) for i in shown]
     for row in [("drawing", "zero-shot", "with TPT"), *rows]:
         print("  " + "".join(cell.ljust(26) for cell in row).rstrip())

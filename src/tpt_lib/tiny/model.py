@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -28,8 +29,8 @@ SCALE, TOKENS = ".scale", "token_embedding.weight"
 def load_tiny() -> ModuleClip:
     """The embedded CLIP: drawings of 32 pixels, some four hundred names, no download.
 
-    It was trained on emoji of five artists, and is there to try things on; ``docs/tiny.md`` is its card. A text with a word
-    that it was not trained on draws a warning.
+    It was trained on emoji of five artists, and is there to try things on; ``docs/tiny.md`` is its card. A class name with a
+    word that it was not trained on draws a warning.
 
     >>> tpt_lib.load_tiny()
     <tiny as ClipLike, images (32, 32)>
@@ -92,8 +93,9 @@ def known() -> dict[str, Any]:
 
 
 def tokenize(texts: list[str]) -> Tensor:
-    """CLIP's own tokens; warns of words that no caption had."""
-    strange = {word: None for text in texts for word in strange_words(text)}
+    """CLIP's own tokens; warns of names with words that no caption had. What all texts say is a template, and no name."""
+    found = Counter(word for text in texts for word in dict.fromkeys(strange_words(text)))
+    strange = [word for word, count in found.items() if count < len(texts)]
     if strange:
         warnings.warn(
             f"the embedded model was never shown {', '.join(map(repr, strange))}: it can only guess what that looks like. "
