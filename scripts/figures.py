@@ -8,7 +8,7 @@ import tpt_lib as tpt
 from tpt_lib.plots import AFTER, BEFORE, new_figure
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
-DRAWING = "frog"
+DRAWING = "unicorn"
 TABLES = {table.number: table for table in tpt.paper_tables()}
 
 

@@ -121,12 +121,12 @@ def test_bongard_problems_are_of_sibling_categories_without_repetition():
 
 
 def test_bongard_tpt_beats_chance_clearly(tiny):
-    problems = list(tpt_lib.tiny_bongard_problems(0).samples)
+    problems = [problem for seed in range(3) for problem in tpt_lib.tiny_bongard_problems(seed, n=50).samples]
     solved = tpt_lib.bongard_tpt_many(tiny, [problem[:3] for problem in problems])
     right = sum(
         v == t for said, p in zip(solved, problems, strict=True) for v, t in zip(said.verdicts, p.truths, strict=True)
     )
-    assert right >= 73, right  # of 120; by chance once in a hundred
+    assert right >= 178, right  # of 300; by chance once in a thousand
 
 
 def test_the_demo_tells_and_draws(tmp_path, capsys):
@@ -166,7 +166,8 @@ def right(tiny, prompts, drawings):
     found["zero-shot"] = (
         tpt_lib.class_logits(tiny, features[:, 0], tpt_lib.encode_prompts(tiny, prompts)).argmax(-1) == labels
     )
-    steps = [5e-3 * torch.randn_like(prompts.context).sign() for _ in range(8)]
+    generator = torch.Generator().manual_seed(0)
+    steps = [5e-3 * torch.randn(prompts.context.shape, generator=generator).sign() for _ in range(8)]
     texts = [tpt_lib.encode_prompts(tiny, prompts, prompts.context + step) for step in steps]
     said = [tpt_lib.class_logits(tiny, row[:1], texts[i % 8]).argmax() for i, row in enumerate(features)]
     found["random"] = torch.stack(said) == labels
@@ -182,12 +183,13 @@ def changes(right, method):
 def test_tpt_beats_zero_shot_and_a_random_step_does_not(right):
     mended, broken = changes(right, "TPT")
     assert mended > broken
-    assert tpt_lib.mcnemar(mended, broken) < 0.03, (mended, broken)  # 31 and 13, 0.01
+    assert tpt_lib.mcnemar(mended, broken) < 0.05, (mended, broken)  # 21 and 8, 0.02
     assert tpt_lib.mcnemar(*changes(right, "random")) > 0.2, changes(right, "random")
 
 
 def test_settings_behave_as_on_the_card(tiny, prompts, drawings):
-    views, labels = (part[:24] for part in drawings)
+    views, labels = (part[::13] for part in drawings)
+    n = len(views)
     one, four, large = (tpt_lib.tpt_predict(tiny, prompts, views, **more) for more in ({}, {"steps": 4}, {"lr": 2e-2}))
     before, after_one, after_four = (
         torch.tensor(losses)
@@ -202,4 +204,4 @@ def test_settings_behave_as_on_the_card(tiny, prompts, drawings):
     entropies = tpt_lib.entropy(tpt_lib.class_logits(tiny, views.flatten(0, 1), tpt_lib.encode_prompts(tiny, prompts)))
     trusted = torch.stack([x.selected for x in one])
     assert trusted.shape[1] == 6
-    assert (entropies.view(24, 64).gather(1, trusted).mean(1) < entropies.view(24, 64).mean(1)).all()
+    assert (entropies.view(n, 64).gather(1, trusted).mean(1) < entropies.view(n, 64).mean(1)).all()

@@ -90,10 +90,13 @@ def measure_settings(model: Any, folder: Path) -> dict[str, float]:
 
 
 def measure_bongard(model: Any, folder: Path) -> dict[str, float]:
-    problems = tpt_lib.tiny_bongard_problems(0, n=200)
+    """Accuracy on problems of the embedded drawings, and half of its 95% interval."""
+    problems = tpt_lib.tiny_bongard_problems(0, n=600)
     methods = {"TPT": tpt_lib.bongard_tpt, "prototype": tpt_lib.bongard_prototype}
     report = tpt_lib.evaluate_bongard(methods, problems, model=model, out=folder / "bongard.jsonl")
-    return {row["method"]: row["top1"] for row in report.rows()}
+    found = {row["method"]: row["top1"] for row in report.rows()}
+    p, n = found["TPT"] / 100, 2 * len(problems)
+    return {**found, "half": 196 * (p * (1 - p) / n) ** 0.5}
 
 
 def pooled(rows: list[dict[str, Any]]) -> dict[str, Any]:
