@@ -136,12 +136,6 @@ def _tpt(found: dict[str, Any]) -> str:
     first = ", ".join(f"{seconds:.1f} s at K={k}" for k, seconds in found["first"].items())
     beside = "; ".join(f"{name} {seconds:.3g} s" for name, seconds in found["beside"].items())
     more = found["peak_gb"] - found["loaded_gb"]
-    alone, *others = (statistics.median(times) for times in found["times"].values())
-    if min(others) < alone:
-        table += (
-            "\n\nA ratio below 1 says that in this run the bare encoding was no floor: the same encoding inside the averaged "
-            "prediction, once and without tuning, is stated below. [Other runs](tuning.md#cost) gave ratios above 1."
-        )
     return (
         f"{table}\n\nA first image, which builds the graph that the others use: {first}. Once each: {beside}. Memory: "
         f"{more:.2f} GB above the process with the model loaded ({found['loaded_gb']:.2f} GB)."
