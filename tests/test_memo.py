@@ -295,7 +295,7 @@ def test_other_dtypes(dtype):
     views = views_of(4, 32).to(dtype)
     found = memo_predict(module, views, lr=0.01)
     assert found.logits.dtype == torch.float32
-    want = memo_predict(classifier("vit_b_16"), views.float(), lr=0.01)
+    want = memo_predict(copy.deepcopy(module).float(), views.float(), lr=0.01)
     torch.testing.assert_close(found.logits, want.logits, atol=0.2 if dtype == torch.bfloat16 else 1e-3, rtol=0.05)
 
 
