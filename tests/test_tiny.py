@@ -147,7 +147,7 @@ def drawings(tiny, prompts):
     data = [sample for style in STYLES for sample in tpt_lib.tiny_samples(style).samples]
     plain = tpt_lib.encode_images(tiny, [image for image, _ in data])
     first, second = tpt_lib.class_logits(tiny, plain, tpt_lib.encode_prompts(tiny, prompts)).topk(2).values.T
-    unsure = [data[i] for i in (first - second).argsort()[:320].tolist()]
+    unsure = [data[i] for i in (first - second).argsort()[:360].tolist()]
     views = [tpt_lib.encode_views(tiny, tpt_lib.augment_views(image, tiny.image_spec)) for image, _ in unsure]
     return torch.stack(views), torch.tensor([label for _, label in unsure])
 
