@@ -17,7 +17,7 @@ import torch
 from text import seconds, spread
 
 import tpt_lib as tpt
-from tpt_lib.tables import measured
+from tpt_lib.evaluation.profiling import measured
 
 BASE = {"classes": 100, "views": 32, "steps": 1, "images": 1}
 CURVES = {

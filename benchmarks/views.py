@@ -27,11 +27,12 @@ from PIL import ImageOps
 from torch import Tensor
 
 import tpt_lib as tpt
-from tpt_lib.augmix import apply_augmix, sample_augmix
-from tpt_lib.crops import apply_crops, sample_crops
-from tpt_lib.images import image_generator, read_image
-from tpt_lib.views import _new_memory as new_memory
-from tpt_lib.views import augment_views
+from tpt_lib.views.augment import _new_memory as new_memory
+from tpt_lib.views.augment import augment_views
+from tpt_lib.views.augmix import apply_augmix, sample_augmix
+from tpt_lib.views.crops import apply_crops, sample_crops
+from tpt_lib.views.reading import read_image
+from tpt_lib.views.seeding import image_generator
 
 SPEC = tpt.ImageSpec((224, 224))
 BARS = {"crop": 2.5, "augmix": 3.0}

@@ -25,7 +25,8 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from tpt_lib import wrap
-from tpt_lib.model import CausalTower, encode_views
+from tpt_lib.features.encode import encode_views
+from tpt_lib.models.protocol import CausalTower
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
 TEXTS = ["a photo of a cat.", "a blurry photo of two dogs"]

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tpt_lib.plots import AFTER, BEFORE, as_png, new_figure
-from tpt_lib.tables import Table
+from tpt_lib.evaluation.table import Table
+from tpt_lib.plots.figure import AFTER, BEFORE, as_png, new_figure
 
 ROOT = Path(__file__).parent.parent
 RUNS = {  # the arguments of each benchmark, in full and for a trial

@@ -5,7 +5,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 import tpt_lib as tpt
-from tpt_lib.plots import AFTER, BEFORE, new_figure
+from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
 DRAWING = "unicorn"

@@ -1,7 +1,6 @@
 """Tuning against the literal transcription of the method in ``plain.py``, its laws, and what goes wrong."""
 
 import functools
-import math
 import warnings
 
 import hypothesis
@@ -9,29 +8,15 @@ import hypothesis.strategies as st
 import pytest
 import torch
 import torch.nn.functional as F
-from plain import Put, float64, plain_text, plain_tpt
-from test_text import largest, views_for
-from zoo import fresh
+from oracles.plain import Put, float64, plain_text, plain_tpt
+from support.cases import bias_net, largest, model_of, views_for
+from support.zoo import fresh
 
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts, tune_prompt
-from tpt_lib.contexts import BiasNet, LearnedPrompt
+from tpt_lib.prompts.contexts import LearnedPrompt
 
 NAMES = ["cat", "red panda", "kite (bird of prey)", "dog", "tabby"]
-
-
-@functools.cache
-def model_of(name="open_clip-vit"):
-    """At scale 100, as CLIP is."""
-    model = fresh(name)
-    with torch.no_grad():
-        model.module.logit_scale.fill_(math.log(100))
-    return model
-
-
-def bias_net(width=16):
-    draw = torch.Generator().manual_seed(5)
-    return BiasNet(*(0.3 * torch.randn(s, generator=draw) for s in [(2, width), (2,), (32, 2), (32,)]))
 
 
 CONTEXTS = {

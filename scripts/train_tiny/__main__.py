@@ -19,7 +19,7 @@ from PIL import Image
 from train import GENERIC, TOLD, train_seed
 
 import tpt_lib
-from tpt_lib.tiny.samples import COLUMNS, PIXELS
+from tpt_lib.tiny.drawings import COLUMNS, PIXELS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tpt_lib" / "tiny"

@@ -12,9 +12,9 @@ from drawings import Drawings, on_white
 from safetensors.torch import load_file
 
 import tpt_lib
-from tpt_lib.evaluation.metrics import mcnemar
+from tpt_lib.evaluation.significance import mcnemar
+from tpt_lib.tiny.drawings import PIXELS
 from tpt_lib.tiny.model import unpack
-from tpt_lib.tiny.samples import PIXELS
 
 CHOSEN_ON = "noto-v1"
 Methods = dict[str, Any]

@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tpt_lib.model import ClipLike, class_logits
+from tpt_lib.logits import class_logits
+from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
-from tpt_lib.prompts import ClassPrompts, conditional_context
-from tpt_lib.text import initial_text, text_encoder
+from tpt_lib.prompts.class_prompts import ClassPrompts, conditional_context
+from tpt_lib.text.encode import initial_text, text_encoder
 
 __all__ = ["Tuned", "tune_prompt"]
 

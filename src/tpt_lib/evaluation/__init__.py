@@ -1,16 +1,17 @@
 """Evaluation: datasets, runs over them, and what came of a run beside what the paper published."""
 
-from tpt_lib.evaluation.datasets import EvalSet, ImageFiles, dataset_names, load_dataset
-from tpt_lib.evaluation.metrics import calibration_error, mcnemar, relative_improvement
-from tpt_lib.evaluation.paper import PaperTable, paper_tables, published
-from tpt_lib.evaluation.problems import Problem, Problems
-from tpt_lib.evaluation.registry import ENTRIES, Entry
+from tpt_lib.evaluation.data.bongard_hoi import Problem, Problems
+from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles
+from tpt_lib.evaluation.data.load import dataset_names, load_dataset
+from tpt_lib.evaluation.data.registry import ENTRIES, Entry
+from tpt_lib.evaluation.data.subsets import hold_out
+from tpt_lib.evaluation.metrics import calibration_error
+from tpt_lib.evaluation.published import PaperTable, paper_tables, published
 from tpt_lib.evaluation.report import Report
-from tpt_lib.evaluation.runner import evaluate
-from tpt_lib.evaluation.runs import Run, merge_runs, read_run
-from tpt_lib.evaluation.solving import evaluate_bongard
-from tpt_lib.evaluation.transferring import transfer
-from tpt_lib.evaluation.validation import hold_out
+from tpt_lib.evaluation.run.evaluate import evaluate
+from tpt_lib.evaluation.run.evaluate_bongard import evaluate_bongard
+from tpt_lib.evaluation.run_file import Run, merge_runs, read_run
+from tpt_lib.evaluation.significance import mcnemar
 
 __all__ = [
     "ENTRIES",
@@ -33,6 +34,4 @@ __all__ = [
     "paper_tables",
     "published",
     "read_run",
-    "relative_improvement",
-    "transfer",
 ]

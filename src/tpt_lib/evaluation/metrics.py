@@ -11,12 +11,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpt_lib.evaluation.paper import dataset_key, paper_tables
-from tpt_lib.tables import Table
+from tpt_lib.evaluation.published import dataset_key, paper_tables
+from tpt_lib.evaluation.run_file import truth_index
 
-__all__ = ["calibration_error", "mcnemar", "relative_improvement"]
+__all__ = ["calibration_error"]
 
-VERDICTS = {"positive": 0, "negative": 1}
 SCORES = ("top1", "top5", "ece15", "ece20", "entropy")
 
 
@@ -33,11 +32,6 @@ class Outcomes:
     @property
     def correct(self) -> Bool[Tensor, " n"]:
         return self.index == self.truth
-
-
-def truth_index(truth: int | str) -> int:
-    """The true class by its index; of a Bongard problem 0 is positive, 1 negative."""
-    return VERDICTS[truth] if isinstance(truth, str) else truth
 
 
 def outcomes(rows: Iterable[Mapping[str, Any]], method: str, n_classes: int) -> Outcomes:
@@ -140,61 +134,6 @@ def averaged() -> dict[str, list[str]]:
         "average: fine-grained": fine_grained,
         "average: bongard-hoi": bongard,
     }
-
-
-def relative_improvement(accuracies: Mapping[tuple[str, str], float], zero_shot: Mapping[str, float]) -> Table:
-    """The matrix of figure 3: ``(acc − acc_base) / acc_base``, how far a prompt from one dataset beats zero-shot on another.
-
-    Args:
-        accuracies: for each pair (source, target). A method that learned from no source, as TPT, takes its own name as one.
-            Pairs may be missing; they are None in the matrix.
-        zero_shot: the accuracy of zero-shot on each target, in the same unit.
-
-    Returns:
-        A row for each source: ``source``, a column for each target in the order of ``zero_shot``, and ``average`` over the
-        targets that have a value. ``plot_improvement`` draws it.
-
-    >>> table = relative_improvement({("dtd", "flowers102"): 33.41}, {"flowers102": 61.75})
-    >>> round(table.rows[0]["flowers102"], 2)
-    -0.46
-    """
-    if not accuracies:
-        raise ValueError("relative_improvement: there are no accuracies; give them as {(source, target): accuracy}")
-    if missing := sorted({target for _, target in accuracies} - set(zero_shot)):
-        raise ValueError(f"relative_improvement: no zero-shot accuracy for {', '.join(missing)}; it has {[*zero_shot]}")
-    if bad := [target for target, accuracy in zero_shot.items() if not accuracy > 0]:
-        raise ValueError(f"relative_improvement: zero-shot accuracies must be above 0, but those of {bad} are not")
-    if clash := {"source", "average"} & set(zero_shot):
-        raise ValueError(f"relative_improvement: {sorted(clash)} are names of columns; give the datasets others")
-    rows = []
-    for source in dict.fromkeys(source for source, _ in accuracies):
-        values = {
-            target: (accuracies[source, target] - base) / base if (source, target) in accuracies else None
-            for target, base in zero_shot.items()
-        }
-        known = [value for value in values.values() if value is not None]
-        rows.append({"source": source, **values, "average": statistics.fmean(known)})
-    return Table(tuple(rows), "Relative improvement over zero-shot: a row for each source, a column for each target.")
-
-
-def mcnemar(only_a: int, only_b: int) -> float:
-    """McNemar's exact test: the two-sided p-value of two methods being as often right where just one of them is.
-
-    Args:
-        only_a: the number of samples on which the first method alone was right.
-        only_b: the same of the second.
-
-    >>> mcnemar(1, 5)
-    0.21875
-    """
-    if only_a < 0 or only_b < 0:
-        raise ValueError(f"mcnemar: counts must not be negative, but got {only_a} and {only_b}")
-    n, fewer = only_a + only_b, min(only_a, only_b)
-    term = tail = 1
-    for i in range(fewer):
-        term = term * (n - i) // (i + 1)
-        tail += term
-    return min(1.0, 2 * tail / 2**n)
 
 
 def _torchmetrics() -> None:

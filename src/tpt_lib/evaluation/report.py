@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from tpt_lib.evaluation.metrics import SCORES, Outcomes, averages, mcnemar, mean_std, outcomes, scores, truth_index
-from tpt_lib.evaluation.paper import backbone_key, find_entry
-from tpt_lib.evaluation.runs import Run, merge_runs, read_run
-from tpt_lib.tables import Table
+from tpt_lib.evaluation.metrics import SCORES, Outcomes, averages, mean_std, outcomes, scores
+from tpt_lib.evaluation.published import backbone_key, find_entry
+from tpt_lib.evaluation.run_file import Run, merge_runs, read_run, truth_index
+from tpt_lib.evaluation.significance import mcnemar
+from tpt_lib.evaluation.table import Table
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -6,14 +6,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tpt_lib.classify import tpt_predict
-from tpt_lib.evaluation.metrics import mcnemar
-from tpt_lib.model import encode_views
-from tpt_lib.plots import plot_prediction
-from tpt_lib.prompts import class_prompts
+from tpt_lib.evaluation.significance import mcnemar
+from tpt_lib.features.encode import encode_views
+from tpt_lib.methods.tpt import tpt_predict
+from tpt_lib.plots.prediction import plot_prediction
+from tpt_lib.prompts.class_prompts import class_prompts
+from tpt_lib.tiny.drawings import tiny_samples
 from tpt_lib.tiny.model import load_tiny
-from tpt_lib.tiny.samples import tiny_samples
-from tpt_lib.views import augment_views
+from tpt_lib.views.augment import augment_views
 
 FIXED, BROKEN = 4, 2  # changed predictions in the text
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpt_lib.adapters.module import ModuleClip
-from tpt_lib.adapters.open_clip import wrap_open_clip
-from tpt_lib.model import ImageSpec
+from tpt_lib.models.module_clip import ModuleClip
+from tpt_lib.models.open_clip import wrap_open_clip
+from tpt_lib.models.protocol import ImageSpec
 
 __all__ = ["load_tiny"]
 

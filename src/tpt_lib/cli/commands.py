@@ -1,0 +1,228 @@
+"""What each command of the command line does: calls the library, prints what it returns."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tpt_lib as tpt
+from tpt_lib.cli.parser.parser import say
+from tpt_lib.evaluation.compare import METHODS
+from tpt_lib.evaluation.data.bongard_hoi import Problem
+from tpt_lib.evaluation.data.registry import ENTRIES, SPLITS_OF_BONGARD
+from tpt_lib.tiny.drawings import STYLES
+
+__all__ = ["COMMANDS"]
+
+EMBEDDED = (*STYLES, "tiny-bongard")
+
+BONGARD: Mapping[str, Any] = {"prototype": tpt.bongard_prototype, "TPT": tpt.bongard_tpt}
+
+
+def classify(args: Namespace) -> int:
+    model = _model(args)
+    prompts = _prompts(args, model, _classes(args), "a photo of a {}.")
+    found: list[dict[str, Any]] = []
+    for image in args.images:
+        try:
+            said: Any = tpt.tpt_classify(
+                model, image, prompts, n_views=args.views, recipe=args.recipe or "crop", seed=args.seed
+            )
+        except (tpt.ImageError, OSError) as error:
+            found.append({"image": image, "error": str(error)})
+            say(f"{image}: {error}")
+            continue
+        found.append({"image": image, **said.to_dict()})
+        if not args.json:
+            after, ((before, p),) = said.top(args.top), said.zero_shot.top(1)
+            print(f"{image}: {', '.join(f'{name} {q:.2f}' for name, q in after)}; before tuning {before} {p:.2f}")
+    if args.json:
+        _print_json({"classes": prompts.names, "predictions": found})
+    return int(any("error" in one for one in found))
+
+
+def evaluate(args: Namespace) -> int:
+    model, data = _model(args), _dataset(args)
+    out = args.out or f"{data.name}.jsonl"
+    options: dict[str, Any] = {"model": model, "out": out, "seeds": args.seeds, "strict": args.strict}
+    if args.batch is not None:
+        options["batch"] = args.batch
+    if _of_problems(data):
+        report = tpt.evaluate_bongard(_methods(args, BONGARD, BONGARD), data, **options)
+    else:
+        options |= {"workers": args.workers, "engine": args.engine, "n_views": args.views}
+        if args.recipe:
+            options["recipe"] = args.recipe
+        options["prompts"] = _prompts(args, model, data.classes, data.template)
+        report = tpt.evaluate(_methods(args, METHODS, ("zero-shot", "TPT")), data, **options)
+    if args.json:
+        _print_json({"out": out, **_report(report)})
+    else:
+        print(report)
+        print(f"The run is in {out}")
+    return int(any(row["errors"] for row in report.rows()))
+
+
+def compare(args: Namespace) -> int:
+    model = _model(args)
+    views = {"n_views": args.views, "recipe": args.recipe or "crop", "seed": args.seed}
+    if args.images and args.dataset:
+        raise ValueError("compare takes images or --dataset, not both")
+    if args.images:
+        prompts, images = _prompts(args, model, _classes(args), "a photo of a {}."), args.images
+    else:
+        data = _dataset(args)
+        if _of_problems(data):
+            raise ValueError("compare is for images with classes; evaluate takes Bongard problems")
+        views["recipe"] = args.recipe or data.recipe
+        prompts, images = _prompts(args, model, data.classes, data.template), data.samples
+    table = tpt.compare(model, prompts, images, methods=_methods(args, METHODS, METHODS), **views)
+    _print_json(table.to_dict()) if args.json else print(table)
+    return 0
+
+
+def report(args: Namespace) -> int:
+    found = tpt.Report.read(args.runs)
+    if args.plots:
+        Path(args.plots).mkdir(parents=True, exist_ok=True)
+        tpt.plot_accuracies(found).savefig(Path(args.plots, "accuracies.png"))
+        tpt.plot_reliability(found).savefig(Path(args.plots, "reliability.png"))
+    tested = found.compare(*args.compare) if args.compare else None
+    if args.json:
+        _print_json({**_report(found), "compare": tested and tested.to_dict()})
+        return 0
+    print({"table": repr, "markdown": tpt.Report.to_markdown, "csv": tpt.Report.to_csv}[args.format](found).rstrip())
+    if tested is not None:
+        print()
+        print(tested.to_markdown() if args.format == "markdown" else tested)
+    return 0
+
+
+def datasets(args: Namespace) -> int:
+    if args.root and not Path(args.root).is_dir():
+        raise FileNotFoundError(f"--root: {args.root!r} is not a folder")
+    rows: list[dict[str, Any]] = []
+    for name in EMBEDDED:
+        data = _embedded(name)
+        rows.append({"name": name, "classes": len(data.classes), "train": None, "val": None, "test": len(data)})
+        rows[-1] |= {"views": data.recipe, **({"found": "embedded"} if args.root else {})}
+    for entry in ENTRIES.values():
+        counts = {split: entry.counts.get(split) for split in ("train", "val", "test")}
+        rows.append({"name": entry.name, "classes": entry.classes, **counts, "views": entry.recipe})
+        if args.root:
+            rows[-1]["found"] = _found(entry, args.root)
+    _print_json(rows) if args.json else print(tpt.Table(tuple(rows)))
+    return 0
+
+
+def models(args: Namespace) -> int:
+    import open_clip
+
+    pairs = [("tiny", None), *open_clip.list_pretrained()]
+    rows = [
+        {"model": name, "pretrained": tag} for name, tag in pairs if args.contains.lower() in f"{name} {tag}".lower()
+    ]
+    _print_json(rows) if args.json else print(tpt.Table(tuple(rows)) if rows else "none")
+    return 0
+
+
+def demo(args: Namespace) -> int:
+    from tpt_lib.tiny.demo import demo
+
+    with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):
+        told = demo(style=args.style, n=args.n, seed=args.seed, out=args.out)
+    if args.json:
+        _print_json(told)
+    return 0
+
+
+COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
+    command.__name__: command for command in (classify, evaluate, compare, report, datasets, models, demo)
+}
+
+
+def _model(args: Namespace) -> Any:
+    if args.model == "tiny":
+        if args.pretrained:
+            raise ValueError(
+                "--pretrained is for architectures of open_clip; the embedded model brings its own weights"
+            )
+        model = tpt.load_tiny()
+    elif Path(args.model, "config.json").is_file():
+        model = tpt.load_transformers(args.model)
+    else:
+        model = tpt.load_open_clip(args.model, args.pretrained)
+    own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"  # of this rank of torchrun
+    model.module.to(args.device or own)
+    return model
+
+
+def _classes(args: Namespace) -> list[str] | None:
+    if args.classes_file is None:
+        return args.classes
+    names = [line.strip() for line in Path(args.classes_file).read_text(encoding="utf-8").splitlines()]
+    return [name for name in names if name]
+
+
+def _prompts(args: Namespace, model: Any, names: Any, template: str) -> tpt.ClassPrompts:
+    if not names:
+        raise ValueError("there are no class names: give --classes or --classes-file")
+    context = None if args.prompt is None else tpt.load_prompt(args.prompt)
+    return tpt.class_prompts(model, names, template=args.template or template, context=context)
+
+
+def _dataset(args: Namespace) -> tpt.EvalSet:
+    if args.dataset is None:
+        raise ValueError("--dataset is missing: a name of 'tpt-lib datasets', or a folder of folders")
+    if args.dataset in EMBEDDED:
+        data = _embedded(args.dataset)
+    else:
+        data = tpt.load_dataset(args.dataset, args.root, split=args.split, classes=_classes(args), subset=args.subset)
+    if args.limit is None or args.limit >= len(data):
+        return data
+    if args.limit < 1:
+        raise ValueError(f"--limit must be at least 1, but is {args.limit}")
+    spread = [i * len(data) // args.limit for i in range(args.limit)]
+    return dataclasses.replace(data.take(spread), split=f"{args.limit} of {data.split}")
+
+
+def _embedded(name: str) -> tpt.EvalSet:
+    return tpt.tiny_samples(name) if name in STYLES else tpt.tiny_bongard_problems()
+
+
+def _of_problems(data: tpt.EvalSet) -> bool:
+    return isinstance(data.samples[0], Problem)
+
+
+def _methods(args: Namespace, known: Mapping[str, Any], default: Any) -> dict[str, Any]:
+    """Methods by the names that reports have, from those of the command line."""
+    names = {name.lower().replace(" ", "-"): name for name in known}
+    asked = args.methods or [name.lower().replace(" ", "-") for name in default]
+    if unknown := [name for name in asked if name.lower() not in names]:
+        raise ValueError(f"--methods: {', '.join(unknown)} is not among {', '.join(names)}")
+    return {names[name.lower()]: known[names[name.lower()]] for name in asked}
+
+
+def _found(entry: Any, root: str) -> str:
+    split = SPLITS_OF_BONGARD[0] if entry.family == "problems" else "test"
+    try:
+        return f"{len(tpt.load_dataset(entry.name, root, split=split)):,}"
+    except (ValueError, OSError) as error:
+        return f"no: {str(error).split('. ')[0]}"
+
+
+def _report(report: tpt.Report) -> dict[str, Any]:
+    return {"rows": report.rows(), "averages": report.averages(), "notes": report.notes()}
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))

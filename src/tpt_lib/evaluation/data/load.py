@@ -1,0 +1,172 @@
+"""Datasets to evaluate on: the paper's by name, any image folder, any torch dataset; checked before an image is read."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import Dataset
+
+from tpt_lib.evaluation.data.bongard_hoi import read_problems
+from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles
+from tpt_lib.evaluation.data.folders import read_folder, read_synsets, shown
+from tpt_lib.evaluation.data.registry import ENTRIES, Entry, Listing
+from tpt_lib.evaluation.data.split_files import missing_files, read_splits
+
+__all__ = ["dataset_names", "load_dataset"]
+
+
+def dataset_names() -> tuple[str, ...]:
+    """The names that ``load_dataset`` knows.
+
+    >>> dataset_names()[:3]
+    ('imagenet', 'imagenet-a', 'imagenet-v2')
+    """
+    return tuple(ENTRIES)
+
+
+def load_dataset(
+    source: str | os.PathLike[str] | Dataset[Any],
+    root: str | os.PathLike[str] | None = None,
+    *,
+    split: str = "test",
+    classes: Sequence[str] | None = None,
+    subset: bool = False,
+    seed: int = 0,
+) -> EvalSet:
+    """A dataset of the paper, an image folder or a torch dataset, found and checked before any image is read.
+
+    Args:
+        source: one of ``dataset_names()``; or the path of a folder with a folder of images for each class; or a torch
+            dataset of (image, label).
+        root: where a dataset of the paper lies: the folder that holds all of them, or its own. ``docs/datasets.md`` has the
+            files that are expected.
+        split: ``"test"``, ``"val"`` or ``"train"``, where there is one; of Bongard-HOI one of its four, such as
+            ``"unseen_act_unseen_obj"``.
+        classes: names to use in place of those found, in the order of the labels.
+        subset: accept a part of the dataset: another number of images than published, classes or files that are missing.
+            The class names stay those of the whole.
+        seed: fixes which images of a Bongard problem are its queries.
+
+    Returns:
+        An ``EvalSet``; its samples are (path, label), and images are decoded by who uses them.
+
+    Raises:
+        ValueError: if what was found is not the dataset; the message has what was expected and the likely fix.
+        FileNotFoundError: if a folder or a file is missing.
+
+    >>> import PIL.Image
+    >>> for name in ("cat", "dog"):
+    ...     (folder / name).mkdir()
+    ...     PIL.Image.new("RGB", (8, 8)).save(folder / name / "1.png")
+    >>> load_dataset(folder).classes
+    ('cat', 'dog')
+    """
+    if not isinstance(source, str | os.PathLike):
+        return _from_torch(source, classes, split)
+    key = str(source).lower().replace("_", "-")
+    if isinstance(source, str) and key in ENTRIES:
+        return _registered(ENTRIES[key], _existing_root(key, root), split, classes, subset=subset, seed=seed)
+    folder = Path(root or "", source).expanduser()
+    if not folder.is_dir():
+        near = difflib.get_close_matches(key, ENTRIES, n=1)
+        raise FileNotFoundError(
+            f"load_dataset: {str(source)!r} is neither a folder nor a name of a dataset"
+            + (f"; did you mean {near[0]!r}?" if near else f"; the names are {', '.join(ENTRIES)}")
+        )
+    found = read_folder(folder, classes, subset=subset)
+    return _eval_set(folder.resolve().name, found, classes, split)
+
+
+def _registered(
+    entry: Entry, root: Path, split: str, classes: Sequence[str] | None, *, subset: bool, seed: int
+) -> EvalSet:
+    if entry.family == "problems":
+        problems, split = read_problems(entry, root, split, subset=subset, seed=seed)
+        return EvalSet(entry.name, problems, ("positive", "negative"), "{}.", entry.recipe, split)
+    known = {**entry.counts, **entry.original}
+    if split not in known:
+        raise ValueError(f"{entry.name}: split must be one of {', '.join(known)}, but got {split!r}")
+    if entry.family == "synsets":
+        found = read_synsets(entry, root, split)
+    else:
+        found, split = read_splits(entry, root, split)
+        found = _present(entry, found, subset=subset)
+    if not subset:
+        _check_classes(entry, found)
+        _check_count(entry, found, split)
+    return _eval_set(entry.name, found, classes, split, recipe=entry.recipe)
+
+
+def _eval_set(name: str, found: Listing, classes: Sequence[str] | None, split: str, **settings: Any) -> EvalSet:
+    names = _given(name, classes, found.classes) if classes is not None else found.classes
+    return EvalSet(name, ImageFiles(found.paths, found.labels), names, split=split, **settings)
+
+
+def _given(name: str, classes: Sequence[str], found: Sequence[str]) -> Sequence[str]:
+    if isinstance(classes, str) or len(classes) != len(found):
+        got = repr(classes) if isinstance(classes, str) else f"{len(classes)}"
+        raise ValueError(
+            f"load_dataset: {name} has {len(found)} classes, {shown(found)}, so classes must be as many names, but got {got}"
+        )
+    return classes
+
+
+def _from_torch(dataset: Any, classes: Sequence[str] | None, split: str) -> EvalSet:
+    names = classes if classes is not None else getattr(dataset, "classes", None)
+    if names is None:
+        raise ValueError(
+            f"load_dataset: a {type(dataset).__name__} does not name its classes: pass classes=[…], in the order of the labels"
+        )
+    return EvalSet(type(dataset).__name__, dataset, tuple(names), split=split)
+
+
+def _existing_root(name: str, root: str | os.PathLike[str] | None) -> Path:
+    if root is None:
+        raise ValueError(f"load_dataset: say where {name!r} lies: load_dataset({name!r}, root). {ENTRIES[name].layout}")
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"load_dataset: the root {str(root)!r} is not a folder")
+    return folder
+
+
+def _present(entry: Entry, found: Listing, *, subset: bool) -> Listing:
+    missing = missing_files(found.paths)
+    if missing and (not subset or len(missing) == len(set(found.paths))):
+        parents = sorted({path.parent for path in missing})
+        raise FileNotFoundError(
+            f"{entry.name}: {len(missing)} of {len(found.paths)} images are missing, the first is {min(missing)}; folders "
+            f"{shown(parents)}. Unpack the images again" + ("" if subset else ", or pass subset=True to leave them out")
+        )
+    kept = [(path, label) for path, label in zip(found.paths, found.labels, strict=True) if path not in missing]
+    return Listing([path for path, _ in kept], [label for _, label in kept], found.classes)
+
+
+def _check_classes(entry: Entry, found: Listing) -> None:
+    if len(found.classes) != entry.classes:
+        raise ValueError(
+            f"{entry.name}: found {len(found.classes)} classes, {shown(found.classes)}, expected {entry.classes}. Get the "
+            "split file and the images again, or pass subset=True if other classes are meant"
+        )
+    labels = set(found.labels)
+    empty = [name for label, name in enumerate(found.classes) if label not in labels]
+    if empty:
+        raise ValueError(
+            f"{entry.name}: {len(empty)} of {len(found.classes)} classes have no images: {shown(empty)}. Unpack the images "
+            "again (and get the split file again, if there is one), or pass subset=True if a part of it is meant"
+        )
+
+
+def _check_count(entry: Entry, found: Listing, split: str) -> None:
+    original = split.removeprefix("original-")
+    expected = entry.original[original] if original != split else entry.counts[split]
+    if len(found.paths) != expected:
+        more = "more" if len(found.paths) > expected else "fewer"
+        raise ValueError(
+            f"{entry.name}: found {len(found.paths)} images of {split!r}, {more} than the published {expected}; the first lies "
+            f"in {found.paths[0].parent}. Unpack the dataset again and remove what is not its own, or pass subset=True if "
+            "another number is meant"
+        )

@@ -1,0 +1,159 @@
+"""The ten fine-grained sets: CoOp's split files, or else the splits of the original releases as torchvision reads them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tpt_lib.evaluation.data.folders import shown
+from tpt_lib.evaluation.data.registry import Entry, Listing, places
+
+__all__ = ["first_with", "missing_files", "read_splits"]
+
+
+def read_splits(entry: Entry, root: Path, split: str) -> tuple[Listing, str]:
+    """The images of a split and its name: ``original-test`` if it is not the split of the paper."""
+    if entry.name == "aircraft":
+        return _aircraft(entry, root, split), split
+    inside = places(entry, root)
+    file = next((f for place in (*inside, root / "data_splits") if (f := place / entry.split_file).is_file()), None)
+    if file is not None and split in entry.counts:
+        return _from_split_file(entry, file, inside, split), split
+    if split not in entry.original:
+        raise FileNotFoundError(_no_split_file(entry, root, split))
+    found = _from_torchvision(entry, root, split)
+    if entry.original[split] == entry.counts.get(split):
+        return found, split
+    if split in entry.counts:
+        warnings.warn(
+            f"{entry.name}: {entry.split_file} is not in {root}, so this is the original {split} split of "
+            f"{entry.original[split]} images, not the paper's of {entry.counts[split]}",
+            stacklevel=4,
+        )
+    return found, f"original-{split}"
+
+
+def first_with(name: str, folders: Iterable[Path], wanted: str) -> Path:
+    """The first of the folders that has a file."""
+    folders = list(dict.fromkeys(folders))
+    folder = next((folder for folder in folders if (folder / wanted).is_file()), None)
+    if folder is None:
+        raise FileNotFoundError(
+            f"{name}: {wanted!r}, the first image of the split file, is in none of {shown(folders, 4)}. Put the images into "
+            "one of these"
+        )
+    return folder
+
+
+def missing_files(paths: Iterable[Path]) -> set[Path]:
+    """Those that do not exist; each folder is listed once, which is quick on network drives too."""
+    listed: dict[Path, set[str]] = {}
+    missing = set()
+    for path in paths:
+        if path.parent not in listed:
+            listed[path.parent] = {one.name for one in path.parent.iterdir()} if path.parent.is_dir() else set()
+        if path.name not in listed[path.parent]:
+            missing.add(path)
+    return missing
+
+
+def _from_split_file(entry: Entry, file: Path, inside: list[Path], split: str) -> Listing:
+    splits = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(splits, dict) or not splits.get(split):
+        held = shown(splits) if isinstance(splits, dict) else type(splits).__name__
+        raise ValueError(f"{entry.name}: {file} has no samples of {split!r}; it holds {held}. Download it again")
+    classes = _names(entry, file, [item for items in splits.values() for item in items])
+    relative = [path.removeprefix("./").lstrip("/") for path, _, _ in splits[split]]
+    folder = first_with(entry.name, (place / images for place in inside for images in entry.images), relative[0])
+    return Listing([folder / path for path in relative], [int(label) for _, label, _ in splits[split]], classes)
+
+
+def _names(entry: Entry, file: Path, items: list[Any]) -> tuple[str, ...]:
+    """The names by label; a label with two names, or a gap, means that labels and names are out of step."""
+    names: dict[int, str] = {}
+    for path, label, name in items:
+        if names.setdefault(int(label), name) != name:
+            raise ValueError(
+                f"{entry.name}: in {file} label {label} is {names[int(label)]!r} and, for {path}, {name!r}: labels and names "
+                "are out of step. Download the file again"
+            )
+    if set(names) != set(range(len(names))):
+        raise ValueError(
+            f"{entry.name}: {file} has {len(names)} classes, but labels {min(names)}..{max(names)}; expected labels "
+            f"0..{entry.classes - 1} without a gap. Download the file again"
+        )
+    return tuple(names[label] for label in range(len(names)))
+
+
+def _from_torchvision(entry: Entry, root: Path, split: str) -> Listing:
+    """The original release; torchvision looks below the root for a folder of its own choice."""
+    import torchvision
+
+    assert entry.torchvision is not None
+    kind, folder = entry.torchvision
+    home = folder.split("/")[0]
+    above = [root.parent] if root.name == home else []
+    bases = [base for base in (*places(entry, root), *above) if (base / folder).is_dir()]
+    if not bases:
+        raise FileNotFoundError(_no_split_file(entry, root, split))
+    if entry.scipy and importlib.util.find_spec("scipy") is None:
+        raise ImportError(
+            f"{entry.name}: the original labels are MATLAB files: pip install scipy, or get {entry.split_file}, which does "
+            "without it"
+        )
+    options: dict[str, Any] = {} if "all" in entry.original else {"split": split}
+    if kind != "OxfordIIITPet":
+        options["loader"] = str  # items are then (path, label), and no image is read
+    try:
+        dataset = getattr(torchvision.datasets, kind)(bases[0], **options)
+    except (RuntimeError, OSError) as error:
+        raise FileNotFoundError(
+            f"{entry.name}: torchvision cannot read {bases[0] / folder}: {error}. {_expected(entry)}"
+        ) from error
+    if kind == "OxfordIIITPet":
+        items = list(zip(dataset._images, dataset._labels, strict=True))
+    else:
+        items = sorted(dataset[i] for i in range(len(dataset))) if "all" in entry.original else [*dataset]
+    names = tuple(entry.rename(name) for name in dataset.classes)
+    return Listing([Path(path) for path, _ in items], [int(label) for _, label in items], names)
+
+
+def _aircraft(entry: Entry, root: Path, split: str) -> Listing:
+    """FGVC-Aircraft has splits of its own, in text files; CoOp and the paper use them."""
+    wanted = f"images_variant_{split}.txt"
+    folder = next((place for place in places(entry, root) if (place / wanted).is_file()), None)
+    if folder is None or not (folder / "variants.txt").is_file():
+        raise FileNotFoundError(f"{entry.name}: no {wanted} and variants.txt in {root}. {_expected(entry)}")
+    classes = (folder / "variants.txt").read_text(encoding="utf-8").splitlines()
+    lines = [line.split(" ", 1) for line in (folder / wanted).read_text(encoding="utf-8").splitlines()]
+    unknown = sorted({name for _, name in lines} - set(classes))
+    if unknown:
+        raise ValueError(
+            f"{entry.name}: {folder / wanted} has variants that are not in variants.txt: {shown(unknown)}. Labels and names "
+            "are out of step; unpack the dataset again"
+        )
+    labels = [classes.index(name) for _, name in lines]
+    return Listing([folder / "images" / f"{image}.jpg" for image, _ in lines], labels, tuple(classes))
+
+
+def _no_split_file(entry: Entry, root: Path, split: str) -> str:
+    deeper = next((file for depth in ("*/", "*/*/") for file in sorted(root.glob(depth + entry.split_file))), None)
+    if deeper is not None and split in entry.counts:
+        return f"{entry.name}: {entry.split_file} is not in {root}, but deeper: pass root={str(deeper.parent)!r}"
+    own = [f"split={name!r}" for name in entry.original if name != split]
+    return (
+        f"{entry.name}: no {entry.split_file} (CoOp's splits, which the paper uses) in {root} or its folders "
+        f"{shown(entry.folders)}"
+        + (f", and nothing that torchvision reads as {entry.torchvision[0]}" if entry.torchvision else "")
+        + (f"; without that file there is only {' or '.join(own)}" if own else "")
+        + (", a part of which hold_out makes a validation set" if own and split == "val" else "")
+        + f". {_expected(entry)}"
+    )
+
+
+def _expected(entry: Entry) -> str:
+    return f"Expected below the root: {entry.layout}"

@@ -1,0 +1,64 @@
+"""The same evaluation on several processes: shares of a ``torchrun`` job, or actors of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tpt_lib.evaluation.run.writing import Row, merge
+
+PATIENCE = timedelta(days=7)  # for ranks whose samples take longer
+
+
+def share() -> tuple[int, int]:
+    """This process's rank and how many there are, as ``torchrun`` says; 0 of 1 without it."""
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def merge_shares(out: Path, shares: list[Path]) -> None:
+    """When every rank is done, rank 0 makes one file of the ranks' own."""
+    import torch.distributed as dist
+
+    started = dist.is_initialized()
+    if not started:
+        dist.init_process_group("gloo", timeout=PATIENCE)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        merge(shares, out)
+    dist.barrier()
+    if not started:
+        dist.destroy_process_group()
+
+
+def ray_rows(
+    work: Callable[[int, list[int]], list[Row]],
+    groups: Iterable[tuple[int, list[int]]],
+    actors: int,
+    device: torch.device,
+) -> Iterator[list[Row]]:
+    """The rows of each group in order, computed by actors. An actor that dies is started again and its group repeated."""
+    try:
+        import ray
+        from ray.util import ActorPool
+    except ImportError as error:
+        raise ImportError('engine="ray" needs Ray: pip install "tpt_lib[ray]"') from error
+
+    if not ray.is_initialized():
+        ray.init()
+    remote: Any = ray.remote(max_restarts=-1, max_task_retries=-1, num_gpus=int(device.type == "cuda"))(_Actor)
+    shared = ray.put(work)
+    pool: Any = ActorPool([remote.remote(shared) for _ in range(actors)])
+    yield from pool.map(lambda actor, group: actor.rows.remote(*group), groups)
+
+
+class _Actor:
+    def __init__(self, work: Callable[[int, list[int]], list[Row]]) -> None:
+        self.work = work
+
+    def rows(self, seed: int, samples: list[int]) -> list[Row]:
+        return self.work(seed, samples)

@@ -1,0 +1,161 @@
+"""Bongard problems by the thousand: each encoded once for all methods, one line a query on disk."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpt_lib.evaluation.data.eval_set import EvalSet
+from tpt_lib.evaluation.report import Report
+from tpt_lib.evaluation.run.distributed import share
+from tpt_lib.evaluation.run.progress import Bar
+from tpt_lib.evaluation.run.writing import Row, RunFile, describe
+from tpt_lib.features.encode import encode_images
+from tpt_lib.methods.bongard import SIDES, BongardPrediction, bongard_tpt, bongard_tpt_many
+from tpt_lib.models.identity import identify
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.objectives import entropy
+
+__all__ = ["evaluate_bongard"]
+
+Solver = Callable[..., Any]
+
+
+def evaluate_bongard(
+    method: Solver | Mapping[str, Solver],
+    dataset: EvalSet,
+    *,
+    model: ClipLike,
+    out: str | os.PathLike[str],
+    seeds: Sequence[int] = (0,),
+    batch: int = 8,
+    strict: bool = False,
+    progress: bool | None = None,
+) -> Report:
+    """Evaluate one method or several on Bongard problems; run again with the same ``out``, it goes on where it was.
+
+    Args:
+        method: ``f(model, positives, negatives, queries)`` as ``bongard_tpt`` and ``bongard_prototype`` are, or several by
+            name. ``bongard_tpt`` is given the seed.
+        dataset: what ``load_dataset("bongard-hoi", …)`` returned, or an ``EvalSet`` of tuples (positives, negatives, queries,
+            truths), the last being ``"positive"`` or ``"negative"`` for each query.
+        model: the model.
+        out: the run file, as for ``evaluate``: a row for each seed and query.
+        seeds: of the initial tokens.
+        batch: how many problems are tuned together; no result depends on it.
+        strict: stop at a problem with an image that cannot be used; by default its queries become rows with the error.
+        progress: show a bar with the accuracy so far; by default on a terminal.
+
+    >>> sides = torch.nn.functional.normalize(torch.randn(2, 1, 256) + 0.3 * torch.randn(2, 7, 256), dim=-1)
+    >>> problem = (sides[0, :6], sides[1, :6], sides[:, 6], ("positive", "negative"))
+    >>> data = tpt_lib.EvalSet("mine", [problem], ("positive", "negative"))
+    >>> report = evaluate_bongard(tpt_lib.bongard_prototype, data, model=model, out=f"{folder}/run.jsonl")
+    >>> report.rows()[0]["n"]
+    2
+    """
+    methods = method if isinstance(method, Mapping) else {getattr(method, "__name__", "method"): method}
+    if not methods or not seeds or batch < 1:
+        raise ValueError(
+            f"evaluate_bongard: at least one method, one seed and a batch of one are needed, but got {len(methods)}, "
+            f"{len(seeds)} and {batch}"
+        )
+    if share()[1] > 1:
+        raise RuntimeError(
+            f"evaluate_bongard: runs in one process, but this is one of {share()[1]} ranks, which would all write {out}; start "
+            "a process for each split, with an out of its own"
+        )
+    samples: Any = dataset.samples
+    starts = [0]
+    for problem in samples:
+        starts.append(starts[-1] + len(_truths(problem)))
+    settings = {**identify(model), "methods": {name: describe(each, []) for name, each in methods.items()}}
+    header: Row = {
+        "dataset": dataset.name,
+        "split": dataset.split,
+        "classes": list(SIDES),
+        "methods": list(methods),
+        "seeds": list(seeds),
+        "n": starts[-1],
+        "settings": settings,
+    }
+    with RunFile(out, header) as run, Bar(run, len(seeds) * starts[-1], progress) as bar:
+        for seed in seeds:
+            done = {row["sample"] for row in run.rows if row["seed"] == seed}
+            left = [i for i in range(len(samples)) if not done.issuperset(range(starts[i], starts[i + 1]))]
+            for first in range(0, len(left), batch):
+                numbers = left[first : first + batch]
+                found = _solved(model, methods, [samples[i] for i in numbers], seed, strict)
+                queries = [starts[i] + q for i in numbers for q in range(starts[i + 1] - starts[i])]
+                rows = [
+                    {"seed": seed, "sample": n, **row} for n, row in zip(queries, found, strict=True) if n not in done
+                ]
+                run.add(rows)
+                bar.add(rows)
+    return Report.read([out])
+
+
+def _truths(problem: Any) -> tuple[str, ...]:
+    if not isinstance(problem, tuple | list) or len(problem) != 4 or not set(problem[3]) <= set(SIDES):
+        raise ValueError(
+            "evaluate_bongard: a problem is (positives, negatives, queries, truths), the last 'positive' or 'negative' for "
+            f"each query, but got {problem!r:.80}"
+        )
+    return tuple(problem[3])
+
+
+def _solved(model: ClipLike, methods: Mapping[str, Solver], problems: list[Any], seed: int, strict: bool) -> list[Row]:
+    """A row for each query of each problem, in order."""
+    start = time.perf_counter()
+    encoded = [_encoded(model, problem, strict) for problem in problems]
+    good = [features for features in encoded if not isinstance(features, str)]
+    seconds = {"features": (time.perf_counter() - start) / len(problems)}
+    results: dict[str, list[BongardPrediction]] = {}
+    for name, method in methods.items():
+        start = time.perf_counter()
+        results[name] = _many(method, seed)(model, good) if good else []
+        seconds[name] = (time.perf_counter() - start) / max(1, len(good))
+    rows: list[Row] = []
+    numbers = iter(range(len(good)))
+    for problem, features in zip(problems, encoded, strict=True):
+        at = None if isinstance(features, str) else next(numbers)
+        for query, truth in enumerate(_truths(problem)):
+            if at is None:
+                rows.append({"truth": truth, "error": features})
+                continue
+            said = {name: _result(each[at], query) for name, each in results.items()}
+            rows.append({"truth": truth, "methods": said, "seconds": {k: round(v, 6) for k, v in seconds.items()}})
+    return rows
+
+
+def _encoded(model: ClipLike, problem: Any, strict: bool) -> tuple[Tensor, ...] | str:
+    try:
+        images = [part if isinstance(part, torch.Tensor) else list(part) for part in problem[:3]]
+        return tuple(encode_images(model, part) for part in images)
+    except (ValueError, OSError) as error:
+        if strict:
+            raise
+        return f"{type(error).__name__}: {error}"
+
+
+def _many(method: Solver, seed: int) -> Solver:
+    """A method over several problems: tuned together where that is possible."""
+    keywords: dict[str, Any] = {}
+    inner = method
+    while isinstance(inner, functools.partial):
+        keywords, inner = {**inner.keywords, **keywords}, inner.func
+    if inner is bongard_tpt:
+        return functools.partial(bongard_tpt_many, **{"seed": seed, **keywords})
+    return lambda model, problems: [method(model, *problem) for problem in problems]
+
+
+def _result(prediction: BongardPrediction, query: int) -> Row:
+    logits = prediction.logits[query]
+    confidence = float(logits.softmax(dim=-1).max())
+    index = int(logits.argmax())
+    return {"index": index, "confidence": confidence, "entropy": float(entropy(logits)), "top5": []}

@@ -1,0 +1,40 @@
+"""Image features and text features to logits."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tpt_lib.models.protocol import ClipLike
+
+__all__ = ["class_logits"]
+
+
+def class_logits(
+    model: ClipLike, image_features: Float[Tensor, "*b n e"], text_features: Float[Tensor, "*b k e"]
+) -> Float[Tensor, "*b n k"]:
+    r"""Logits :math:`\tau\,\mathrm{sim}(\mathbf t_k, \mathbf v_n) + b` (section 3.1) of normalised features.
+
+    Args:
+        model: gives the scale :math:`\tau` and the bias :math:`b` (0 for CLIP).
+        image_features: ``(…, N, E)``, as ``encode_views`` returns them.
+        text_features: ``(…, K, E)``, as ``encode_prompts`` returns them.
+
+    >>> class_logits(model, torch.eye(256)[:2], torch.eye(256)[:3]).shape
+    torch.Size([2, 3])
+    """
+    for name, features in (("image_features", image_features), ("text_features", text_features)):
+        if not features.is_floating_point() or features.ndim < 2:
+            raise TypeError(
+                f"class_logits: {name} must be a float tensor of at least two dimensions, but got {features.dtype} of "
+                f"shape {tuple(features.shape)}; encode_views and encode_prompts return what is wanted"
+            )
+    if image_features.shape[-1] != text_features.shape[-1]:
+        raise ValueError(
+            f"class_logits: image features have width {image_features.shape[-1]} and text features "
+            f"{text_features.shape[-1]}; both must come from the same model"
+        )
+    with torch.autocast(image_features.device.type, enabled=False):
+        similarity = image_features.float() @ text_features.float().mT
+        return model.logit_scale * similarity + model.logit_bias

@@ -1,0 +1,260 @@
+"""Bongard problems: a context and two class tokens, tuned on the support images of one problem (sections 3.2 and 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from tpt_lib.features.encode import encode_images
+from tpt_lib.logits import class_logits
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.prediction import check_finite
+from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
+from tpt_lib.prompts.contexts import gaussian_context
+from tpt_lib.prompts.templates import CONTEXT
+from tpt_lib.tuning import tune_prompt
+
+__all__ = ["BongardPrediction", "bongard_prototype", "bongard_tpt", "bongard_tpt_many"]
+
+SIDES = ("positive", "negative")
+
+Problem = tuple[Any, Any, Any]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BongardPrediction:
+    """The verdicts on the queries of one problem, and how they came about.
+
+    Attributes:
+        logits: of each query ``(Q, 2)``, positive first.
+        support_logits: of the support images ``(P + N, 2)``, the positive ones first.
+        positives: how many of them are positive.
+        losses: the cross-entropy on the supports before each step, and after the last ``(steps + 1,)``; none for prototypes.
+        tuned: whether tuning was applied; if a loss was not finite it was not, and the tokens are the initial ones.
+        context: the tuned context ``(L, D)``, where there is one.
+        names: the two tuned class tokens ``(2, 1, D)``, where there are any.
+        images: positives, negatives and queries as they were given, for the picture.
+    """
+
+    logits: Float[Tensor, "q 2"]
+    support_logits: Float[Tensor, "s 2"]
+    positives: int
+    losses: Float[Tensor, " steps"]
+    tuned: bool
+    context: Float[Tensor, "l d"] | None = None
+    names: Float[Tensor, "2 m d"] | None = None
+    images: Problem = field(default=((), (), ()))
+
+    def __post_init__(self) -> None:
+        check_finite("BongardPrediction", self.logits)
+
+    @property
+    def probs(self) -> Float[Tensor, " q"]:
+        """The probability of each query being positive."""
+        return self.logits.softmax(dim=-1)[:, 0]
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """``"positive"`` or ``"negative"`` for each query; equal logits are positive."""
+        return tuple(SIDES[i] for i in self.logits.argmax(dim=-1).tolist())
+
+    @property
+    def support_accuracy(self) -> float:
+        """The share of support images on their own side."""
+        truth = torch.arange(len(self.support_logits), device=self.support_logits.device) >= self.positives
+        return float((self.support_logits.argmax(dim=-1) == truth.long()).float().mean())
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it but tokens and images, in types that JSON has."""
+        return {
+            "verdicts": list(self.verdicts),
+            "probs": self.probs.tolist(),
+            "logits": self.logits.tolist(),
+            "support_accuracy": self.support_accuracy,
+            "losses": self.losses.tolist(),
+            "tuned": self.tuned,
+        }
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{v} {max(p, 1 - p):.2f}" for v, p in zip(self.verdicts, self.probs.tolist(), strict=True))
+        return f"<BongardPrediction {said}; supports {self.support_accuracy:.0%} right{'' if self.tuned else '; not tuned'}>"
+
+    def _repr_png_(self) -> bytes | None:
+        """The problem as a picture, in a notebook; nothing where matplotlib or the images are missing."""
+        from tpt_lib.plots.bongard import plot_bongard
+        from tpt_lib.plots.figure import as_png
+
+        try:
+            return as_png(plot_bongard(self))
+        except (ImportError, ValueError):
+            return None
+
+
+def bongard_tpt(
+    model: ClipLike,
+    positives: Any,
+    negatives: Any,
+    queries: Any,
+    *,
+    steps: int = 64,
+    lr: float = 5e-3,
+    n_context: int = 4,
+    sigma: float = 0.02,
+    seed: int = 0,
+    words: tuple[str, str] | None = None,
+    context: str | None = None,
+) -> BongardPrediction:
+    r"""Solve one Bongard problem: learn its two sides from the support images, then judge the queries.
+
+    .. math:: \mathbf p^*, \mathbf c^* = \arg\min_{\mathbf p, \mathbf c} -\sum_i \log p_{\mathbf p, \mathbf c}(y_i \mid X_i)
+
+    The prompts are [start, context, class token, ".", end]; context and class tokens start from
+    :math:`\mathcal N(0, \sigma^2)`. Each image is encoded once.
+
+    Args:
+        model: the model.
+        positives: images that show the concept: a list (PIL images, paths, arrays, tensors), a tensor ``(P, 3, H, W)``, or
+            their features ``(P, E)``.
+        negatives: images that do not, the same way, and as many as there are.
+        queries: the images to judge, the same way.
+        steps: steps of AdamW.
+        lr: its learning rate.
+        n_context: the number of learned context tokens.
+        sigma: the standard deviation that tokens start from.
+        seed: fixes that start; it is the same for every problem.
+        words: two fixed words, such as ``("True", "False")``, in place of learned class tokens.
+        context: fixed words, such as ``"a photo of a"``, in place of the learned context.
+
+    >>> sides = torch.nn.functional.normalize(torch.randn(2, 1, 256) + 0.3 * torch.randn(2, 7, 256), dim=-1)
+    >>> result = bongard_tpt(model, sides[0, :6], sides[1, :6], sides[:, 6], steps=8)
+    >>> result.verdicts, result.losses.shape
+    (('positive', 'negative'), torch.Size([9]))
+    """
+    keywords: Any = {"n_context": n_context, "sigma": sigma, "seed": seed, "words": words, "context": context}
+    return bongard_tpt_many(model, [(positives, negatives, queries)], steps=steps, lr=lr, **keywords)[0]
+
+
+def bongard_tpt_many(
+    model: ClipLike,
+    problems: Iterable[Problem],
+    *,
+    steps: int = 64,
+    lr: float = 5e-3,
+    n_context: int = 4,
+    sigma: float = 0.02,
+    seed: int = 0,
+    words: tuple[str, str] | None = None,
+    context: str | None = None,
+    batch: int = 8,
+) -> list[BongardPrediction]:
+    """Solve several Bongard problems, each with its own tokens and optimizer, as ``bongard_tpt`` solves one.
+
+    Args:
+        model: the model.
+        problems: tuples (positives, negatives, queries), each as ``bongard_tpt`` takes them.
+        steps, lr, n_context, sigma, seed, words, context: those of ``bongard_tpt``.
+        batch: how many problems are tuned together, if they follow each other and have as many images; no result depends on it.
+
+    >>> features = torch.nn.functional.normalize(torch.randn(3, 14, 256), dim=-1)
+    >>> results = bongard_tpt_many(model, [(f[:6], f[6:12], f[12:]) for f in features], steps=2)
+    >>> len(results)
+    3
+    """
+    if batch < 1:
+        raise ValueError(f"bongard_tpt: batch must be at least 1, but got {batch}")
+    prompts = _prompts(model, n_context, sigma, seed, words, context)
+    if steps and words is not None and context is not None:
+        raise ValueError(
+            "bongard_tpt: with fixed words and a fixed context there is nothing to tune; leave one out, or pass steps=0"
+        )
+    found: list[BongardPrediction] = []
+    encoded = (_encoded(model, problem) for problem in problems)
+    for _, alike in groupby(encoded, key=lambda one: (len(one[1][0]), len(one[1][1]))):
+        while group := list(islice(alike, batch)):
+            found += _solve(model, prompts, group, steps, lr)
+    return found
+
+
+def bongard_prototype(model: ClipLike, positives: Any, negatives: Any, queries: Any) -> BongardPrediction:
+    """The baseline without a prompt: a query belongs to the side whose mean image feature is nearer.
+
+    Args:
+        model: the model; its text tower is not used.
+        positives, negatives, queries: as for ``bongard_tpt``.
+
+    >>> sides = torch.nn.functional.normalize(torch.randn(2, 1, 256) + 0.3 * torch.randn(2, 7, 256), dim=-1)
+    >>> bongard_prototype(model, sides[0, :6], sides[1, :6], sides[:, 6]).verdicts
+    ('positive', 'negative')
+    """
+    problem, (positive, negative, query) = _encoded(model, (positives, negatives, queries))
+    prototypes = F.normalize(torch.stack([positive.mean(dim=0), negative.mean(dim=0)]), dim=-1)
+    supports = class_logits(model, torch.cat([positive, negative]), prototypes)
+    logits = class_logits(model, query, prototypes)
+    return BongardPrediction(logits, supports, len(positive), torch.empty(0), False, images=problem)
+
+
+def _prompts(
+    model: ClipLike, n_context: int, sigma: float, seed: int, words: Sequence[str] | None, context: str | None
+) -> ClassPrompts:
+    if n_context < 0:
+        raise ValueError(f"bongard_tpt: n_context must be 0 or more, but got {n_context}")
+    if words is not None and (isinstance(words, str) or len(words) != 2):
+        raise ValueError(f"bongard_tpt: words must be two, for positive and negative, but got {words!r}")
+    tokens = gaussian_context(model, n_context + 2, sigma=sigma, seed=seed)
+    learned: Any = {"name_tokens": tokens[n_context:, None]} if words is None else {}
+    if context is None:
+        return class_prompts(model, words or SIDES, template="{}.", context=tokens[:n_context], **learned)
+    prompts = class_prompts(model, words or SIDES, template=f"{context} {{}}.", **learned)
+    fixed = prompts.roles.masked_fill(prompts.roles == CONTEXT, 0)
+    return replace(prompts, roles=fixed, context=prompts.context[:0])
+
+
+def _encoded(model: ClipLike, problem: Problem) -> tuple[Problem, list[Tensor]]:
+    if not isinstance(problem, tuple | list) or len(problem) != 3:
+        raise ValueError(
+            "bongard_tpt_many: a problem is a tuple (positives, negatives, queries), but got "
+            f"{f'{len(problem)} parts' if isinstance(problem, tuple | list) else type(problem).__name__}"
+        )
+    for what, images in zip(("positives", "negatives", "queries"), problem, strict=True):
+        if isinstance(images, list | tuple | Tensor) and len(images) == 0:
+            raise ValueError(f"bongard_tpt: {what} is empty; a problem needs at least one image of each kind")
+    return (problem[0], problem[1], problem[2]), [encode_images(model, images) for images in problem]
+
+
+def _solve(
+    model: ClipLike, prompts: ClassPrompts, group: list[tuple[Problem, list[Tensor]]], steps: int, lr: float
+) -> list[BongardPrediction]:
+    """Problems with equally many supports, tuned together."""
+    supports = torch.stack([torch.cat([positive, negative]) for _, (positive, negative, _) in group])
+    positives = len(group[0][1][0])
+    everything = torch.arange(supports.shape[1], device=supports.device)
+    labels = (everything >= positives).long()
+    tuned = tune_prompt(
+        model,
+        prompts,
+        supports,
+        objective=lambda logits: F.cross_entropy(logits, labels),
+        select=lambda _: everything,
+        steps=steps,
+        lr=lr,
+    )
+    return [
+        BongardPrediction(
+            logits=class_logits(model, query, tuned.text_features[i]),
+            support_logits=class_logits(model, supports[i], tuned.text_features[i]),
+            positives=positives,
+            losses=tuned.losses[i],
+            tuned=steps > 0 and bool(tuned.applied[i]),
+            context=tuned.context[i],
+            names=None if tuned.names is None else tuned.names[i],
+            images=problem,
+        )
+        for i, (problem, (_, _, query)) in enumerate(group)
+    ]

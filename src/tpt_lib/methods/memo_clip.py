@@ -1,0 +1,154 @@
+"""What else of a CLIP could be tuned to an image (section 5, figure 4a): its text tower, its image tower, or all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from tpt_lib.features.encode import encode_views
+from tpt_lib.methods.tpt import tpt_predict
+from tpt_lib.methods.tune_weights import Rows, adapt, free_copies, named_weights
+from tpt_lib.models.module_clip import ModuleClip, weight_of
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.objectives import select_confident
+from tpt_lib.prediction import Prediction
+from tpt_lib.prompts.class_prompts import ClassPrompts, conditional_context, is_learned
+from tpt_lib.prompts.templates import CONTEXT
+from tpt_lib.text.encode import class_chunk, text_path
+from tpt_lib.text.packed import packed_features
+from tpt_lib.text.place_tokens import put_tokens
+
+__all__ = ["group_predict"]
+
+Group = Literal["prompt", "text", "image", "all"]
+
+
+def group_predict(
+    model: ClipLike,
+    prompts: ClassPrompts,
+    views: Float[Tensor, "n 3 h w"],
+    *,
+    group: Group = "all",
+    fraction: float = 1.0,
+    steps: int = 1,
+    lr: float | None = None,
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+    prior: float | None = None,
+    chunk: int = 8,
+) -> Prediction:
+    """Marginal entropy minimisation over one group of a CLIP's parameters, then the plain image (section 5, figure 4a).
+
+    ``"prompt"`` is TPT itself. ``"text"`` and ``"image"`` are all weights of that tower, projection and token embedding
+    included; ``"all"`` is both and the logit scale (and bias). The model is only read, as by ``memo_predict``. A learned
+    context is held as it is; CoCoOp's is the one for the plain image before tuning.
+
+    Args:
+        model: one that ``wrap`` or a loader made.
+        prompts: what ``class_prompts`` returned.
+        views: preprocessed views, row 0 the plain image: this method takes views where others take features.
+        group: ``"prompt"``, ``"text"``, ``"image"`` or ``"all"``.
+        fraction: of the most confident views, chosen before the first step; figure 4a has no selection.
+        steps: how many.
+        lr: the learning rate; by default 5e-3 for the prompt, as TPT, and 2.5e-4 for weights, as MEMO.
+        optimizer: called as ``optimizer(parameters, lr=lr)``; by default AdamW for the prompt and SGD for weights.
+        prior: as for ``memo_predict``, for batch norms in the image tower; None leaves them as they are.
+        chunk: how many views' graph is held at once; no result depends on it.
+
+    >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
+    >>> group_predict(model, prompts, torch.randn(4, 3, 224, 224), group="image").tuned
+    True
+    """
+    if group not in get_args(Group):
+        raise ValueError(f"group_predict: group must be one of {', '.join(get_args(Group))}, but got {group!r}")
+    features = encode_views(model, views)
+    if group == "prompt":
+        given = {"lr": lr, "optimizer": optimizer}
+        own: Any = {name: value for name, value in given.items() if value is not None}
+        select = partial(select_confident, fraction=fraction)
+        one = tpt_predict(model, prompts, features, steps=steps, select=select, **own)
+        assert isinstance(one, Prediction)
+        return one
+    if not isinstance(model, ModuleClip):
+        raise TypeError(
+            f"group_predict: only a model that wrap or a loader made shows its weights, and this is a "
+            f"{type(model).__name__}; group='prompt' works with any"
+        )
+    with torch.inference_mode(False), torch.enable_grad():
+        views = views.clone() if views.is_inference() else views.detach()
+        towers = {"image": _image_tower(model, views, chunk, prior), "text": _text_tower(model, prompts, features[0])}
+        free = free_copies(_in_group(model, group))
+        live = [name for name in towers if group in (name, "all")]
+        fixed = {"image": features, "text": towers["text"].plain({}, towers["text"].rows)}
+
+        def logits_of(free: dict[str, Tensor], *outputs: Tensor) -> Tensor:
+            found = fixed | dict(zip(live, outputs, strict=True))
+            text = found["text"][towers["text"].rows.argsort().to(found["text"].device)]
+            scale = free["logit_scale"].exp().reshape(()) if "logit_scale" in free else model.logit_scale
+            bias = free["logit_bias"].reshape(()) if "logit_bias" in free else model.logit_bias
+            return scale * (found["image"] @ text.mT) + bias
+
+        before = logits_of({}, *(fixed[name] for name in live))[0]
+        done = adapt(
+            [towers[name] for name in live], logits_of, free,
+            fraction=fraction, steps=steps, lr=2.5e-4 if lr is None else lr, optimizer=optimizer or torch.optim.SGD,
+        )  # fmt: skip
+        rows = {"image": views[:1], "text": towers["text"].rows}
+        after = logits_of(free, *(towers[name].outputs(free, rows[name]) for name in live))[0]
+    return done.prediction(prompts.names, before, after)
+
+
+group_predict.takes_views = True  # type: ignore[attr-defined]
+
+
+def _in_group(model: ModuleClip, group: Group) -> list[tuple[str, Tensor]]:
+    images = {id(weight) for weight in model.image_tower(model.module).parameters()}
+    chosen = []
+    for name, weight in named_weights(model.module):
+        kind = "image" if id(weight) in images or name.startswith(_IMAGE_PARTS) else "text"
+        if group == "all" or (group == kind and name not in ("logit_scale", "logit_bias")):
+            chosen.append((name, weight))
+    return chosen
+
+
+_IMAGE_PARTS = ("visual", "vision", "image_")  # a projection may stand beside its tower, as in transformers
+
+
+def _image_tower(model: ModuleClip, views: Tensor, chunk: int, prior: float | None) -> Rows:
+    dtype = weight_of(model.image_tower(model.module)).dtype
+
+    def features(module: Any, pixels: Tensor) -> Tensor:
+        return F.normalize(model.image_features(module, pixels.to(dtype)).float(), dim=-1)
+
+    return Rows(model.module, features, views, chunk=chunk, prior=prior)
+
+
+def _text_tower(model: ModuleClip, prompts: ClassPrompts, plain: Tensor) -> Rows:
+    """Rows are classes, the shortest prompts first. Words are embedded by the tower that is tuned, learned tokens are held."""
+    fast = text_path(model, prompts) == "fast"
+    names = None if prompts.name_tokens is None else prompts.name_tokens[None]
+    held = conditional_context(prompts, plain) if is_learned(prompts) else None
+
+    def features(module: Any, part: Tensor) -> Tensor:
+        ids = prompts.ids[part].to(prompts.context.device)
+        embedding = model.token_embedding(module)
+        context = embedding(ids[0, prompts.roles[part[0]] == CONTEXT]) if held is None else held
+        context = context[None] if context.ndim == 3 else context[None, None]
+        if fast:
+            tower: Any = model.tower(module)
+            return F.normalize(packed_features(tower, prompts, context, names, part)[0].float(), dim=-1)
+        rows, columns = torch.ones_like(prompts.ids[part]).nonzero(as_tuple=True)
+        x = put_tokens(embedding(ids).flatten(0, 1), prompts, part[rows], columns, context, names)
+        handle = embedding.register_forward_hook(lambda *_: x.reshape(*ids.shape, -1))
+        try:
+            return F.normalize(model.text_features(module, ids).float(), dim=-1)
+        finally:
+            handle.remove()
+
+    order = prompts.lengths.argsort(stable=True)
+    return Rows(model.module, features, order, chunk=class_chunk(prompts, 1, None, not fast), prior=None)

@@ -1,0 +1,189 @@
+"""Entropy minimisation over the weights of a module that is only read: what MEMO and the parameter groups of a CLIP share.
+
+All runs on a structural copy, through ``torch.func.functional_call`` with weights of its own. Memory does not grow with the
+graph of all rows: outputs come first, without a graph; then the gradient of the loss by the outputs; then that is pulled
+back through the module a few rows at a time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tpt_lib.models.structural_copy import mirror
+from tpt_lib.objectives import marginal_entropy, select_confident
+from tpt_lib.prediction import Prediction
+
+
+@dataclass
+class Adapted:
+    """What ``adapt`` found: the views it used, the loss before the first step, and whether all was finite."""
+
+    steps: int
+    selected: Tensor | None = None
+    loss: float | None = None
+    applied: bool = True
+
+    def prediction(self, names: tuple[str, ...], before: Tensor, after: Tensor) -> Prediction:
+        return Prediction(
+            names=names,
+            logits=(after if self.applied else before).detach().float(),
+            zero_shot=Prediction(names, before.detach().float()),
+            tuned=self.steps > 0 and self.applied,
+            loss_before=self.loss if self.applied else None,
+            selected=self.selected,
+        )
+
+
+class Rows(nn.Module):
+    """A function of a module that treats its rows one by one, but for batch norms; on a copy whose weights are exchanged."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        function: Callable[[Any, Tensor], Tensor],
+        rows: Tensor,
+        *,
+        chunk: int,
+        prior: float | None,
+    ) -> None:
+        super().__init__()
+        self.module = mirror(module, {})
+        for part in self.module.modules():  # some modules write to their buffers
+            part._buffers = {name: None if buffer is None else buffer.clone() for name, buffer in part._buffers.items()}
+        self.function, self.rows, self.chunk, self.prior = function, rows, chunk, prior
+        self.norms = [] if prior is None else _norms(self.module)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.function(self.module, rows)
+
+    def run(self, free: dict[str, Tensor], rows: Tensor) -> Tensor:
+        own = dict(self.module.named_parameters(remove_duplicate=False))
+        weights = {f"module.{name}": leaf.to(own[name].dtype) for name, leaf in free.items()}
+        return functional_call(self, weights, (rows,))
+
+    def plain(self, free: dict[str, Tensor], rows: Tensor) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([self.run(free, part) for part in rows.split(self.chunk)])
+
+    def outputs(self, free: dict[str, Tensor], rows: Tensor) -> Tensor:
+        """Without a graph; with batch norms to be mixed, all rows at once, and they keep the statistics of these rows."""
+        if not self.norms:
+            return self.plain(free, rows)
+        seen: set[int] = set()
+        handles = [
+            norm.register_forward_pre_hook(_mixing(mean, var, self.prior, seen)) for norm, mean, var in self.norms
+        ]
+        try:
+            with torch.no_grad():
+                return self.run(free, rows)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def add_gradients(self, free: dict[str, Tensor], leaves: list[Tensor], upstream: Tensor) -> None:
+        """Adds to the gradients of the leaves what the gradient in the outputs makes; rows where it is 0 are left out."""
+        at = upstream.flatten(1).any(dim=1).nonzero().squeeze(1)
+        for part in at.split(self.chunk) if len(at) else ():
+            found = torch.autograd.grad(
+                self.run(free, self.rows[part.to(self.rows.device)]), leaves, upstream[part], allow_unused=True
+            )
+            for leaf, gradient in zip(leaves, found, strict=True):
+                _add_gradient(leaf, gradient)
+
+
+def adapt(
+    parts: list[Rows],
+    head: Callable[..., Tensor],
+    free: dict[str, Tensor],
+    *,
+    fraction: float,
+    steps: int,
+    lr: float,
+    optimizer: Callable[..., torch.optim.Optimizer],
+) -> Adapted:
+    """Steps on the marginal entropy of ``head(free, *outputs of the parts)``, in the free weights, which change in place."""
+    done = Adapted(steps)
+    leaves = list({id(leaf): leaf for leaf in free.values()}.values())
+    steppers = optimizer(leaves, lr=lr)
+    for step in range(steps):
+        steppers.zero_grad()
+        ends = [part.outputs(free, part.rows).requires_grad_() for part in parts]
+        logits = head(free, *ends)
+        if done.selected is None:
+            done.selected = select_confident(logits.detach(), fraction=fraction)
+        loss = marginal_entropy(logits[done.selected])
+        gradients = torch.autograd.grad(loss, [*ends, *leaves], allow_unused=True)
+        for leaf, gradient in zip(leaves, gradients[len(ends) :], strict=True):
+            _add_gradient(leaf, gradient)
+        for part, upstream in zip(parts, gradients, strict=False):
+            part.add_gradients(free, leaves, upstream)
+        done.loss = float(loss.detach()) if step == 0 else done.loss
+        finite = [leaf.grad.isfinite().all() for leaf in leaves if leaf.grad is not None]
+        done.applied = bool(loss.isfinite()) and all(finite)
+        if not done.applied:
+            warnings.warn("a loss or gradient was not finite; the weights are left as they were", stacklevel=3)
+            return done
+        steppers.step()
+    return done
+
+
+def free_copies(parameters: list[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """A float32 leaf for each parameter, by name; parameters that are one under two names stay one."""
+    unique = {id(weight): weight for _, weight in parameters}
+    leaves = {at: weight.detach().float().clone().requires_grad_() for at, weight in unique.items()}
+    return {name: leaves[id(weight)] for name, weight in parameters}
+
+
+def named_weights(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """The floating-point parameters by all their names in a structural copy, which looks through ``torch.compile``."""
+    pairs = module.named_parameters(remove_duplicate=False)
+    return [(name.replace("_orig_mod.", ""), weight) for name, weight in pairs if weight.is_floating_point()]
+
+
+def _norms(module: nn.Module) -> list[tuple[nn.Module, Tensor, Tensor]]:
+    """The batch norms with their running means and variances."""
+    norms: Any = [part for part in module.modules() if isinstance(part, _BatchNorm)]
+    if any(norm.running_mean is None for norm in norms):
+        raise ValueError(
+            "memo_predict: a batch norm of the classifier has no running statistics (track_running_stats=False), so there "
+            "is nothing to mix the batch's with; pass prior=None and a chunk of as many views as there are"
+        )
+    return [(norm, norm.running_mean, norm.running_var) for norm in norms]
+
+
+def _mixing(mean: Tensor, var: Tensor, prior: float | None, seen: set[int]) -> Callable[[Any, Any], None]:
+    assert prior is not None
+
+    def mixed(running: Tensor, batch: Tensor) -> Tensor:
+        return ((prior * running.float() + batch) / (prior + 1)).to(running.dtype)
+
+    def hook(norm: Any, inputs: tuple[Tensor, ...]) -> None:
+        if id(norm) in seen:
+            raise ValueError(
+                "memo_predict: a batch norm of the classifier is used twice in one pass, and can keep the statistics of "
+                "one only; pass prior=None"
+            )
+        seen.add(id(norm))
+        x = inputs[0].float()
+        if x.numel() > x.shape[1]:  # of one value there is no variance
+            batch_var, batch_mean = torch.var_mean(x, dim=[d for d in range(x.ndim) if d != 1])
+            norm.running_mean, norm.running_var = mixed(mean, batch_mean), mixed(var, batch_var)
+        else:
+            norm.running_mean, norm.running_var = mean, var
+
+    return hook
+
+
+def _add_gradient(leaf: Tensor, gradient: Tensor | None) -> None:
+    if gradient is not None:
+        leaf.grad = (
+            gradient.clone() if leaf.grad is None else leaf.grad.add_(gradient)
+        )  # two gradients may be one memory

@@ -1,0 +1,155 @@
+"""transformers models: CLIP, SigLIP, SigLIP 2, Chinese-CLIP, AltCLIP."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from tpt_lib.models.causal_towers import clip_text_tower
+from tpt_lib.models.module_clip import ModuleClip, as_tokenizer
+from tpt_lib.models.protocol import ImageSpec
+
+RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # PIL's numbers
+
+PAD_MASKED = {"ChineseCLIPModel", "AltCLIPModel"}  # BERT-like towers, trained with padding masked
+
+CLASSES = {"CLIPModel", "SiglipModel", "Siglip2Model", *PAD_MASKED}
+
+
+def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = None, **kwargs: Any) -> ModuleClip:
+    """A transformers model with its weights, tokenizer and preprocessing, from a folder or a hub id.
+
+    Args:
+        path_or_id: what ``from_pretrained`` takes.
+        image_spec: instead of the preprocessing that lies beside the weights.
+        **kwargs: go to ``AutoModel.from_pretrained`` (``dtype=``, ``revision=``, …).
+    """
+    try:
+        from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
+    except ImportError as error:
+        raise ImportError('load_transformers needs transformers: pip install "tpt_lib[transformers]"') from error
+
+    trust = {
+        "trust_remote_code": kwargs.pop("trust_remote_code", False)
+    }  # else transformers asks, and waits for an answer
+    try:
+        module, info = AutoModel.from_pretrained(
+            path_or_id, output_loading_info=True, ignore_mismatched_sizes=True, **trust, **kwargs
+        )
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"load_transformers: the weights of {str(path_or_id)!r} are not loaded: they hold objects that could run code, or "
+            "are broken; safetensors are wanted"
+        ) from error
+    if absent := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
+        raise ValueError(
+            f"load_transformers: the checkpoint {str(path_or_id)!r} does not fit {type(module).__name__}: "
+            f"{len(absent)} weights are missing or of another shape, among them {', '.join(absent[:5])}"
+        )
+    if image_spec is None:
+        image_spec = _processor_spec(AutoImageProcessor.from_pretrained(path_or_id, **trust))
+    wrapped = wrap_transformers(module, AutoTokenizer.from_pretrained(path_or_id, **trust), image_spec)
+    if wrapped is None:
+        known = ", ".join(sorted(CLASSES))
+        raise TypeError(f"load_transformers: {str(path_or_id)!r} is a {type(module).__name__}; known are {known}")
+    return replace(wrapped, name=Path(path_or_id).name)
+
+
+def wrap_transformers(
+    module: nn.Module, tokenizer: Callable[..., Any] | None, image_spec: ImageSpec | None
+) -> ModuleClip | None:
+    """A ``ClipLike`` around one of the transformers classes above, or None for anything else."""
+    kinds = {c.__name__ for c in type(module).__mro__ if c.__module__.startswith("transformers.")} & CLASSES
+    if not kinds:
+        return None
+    config: Any = module.config
+    kind, text = kinds.pop(), config.text_config
+    processor = getattr(tokenizer, "image_processor", None)
+    if image_spec is None:
+        image_spec = _processor_spec(processor) if processor else _default_spec(kind, module)
+    return ModuleClip(
+        module=module,
+        tokenizer=as_tokenizer(tokenizer, _context_length(text), text.vocab_size),
+        image_spec=image_spec,
+        image_tower=lambda m: m.vision_model,
+        token_embedding=lambda m: m.text_model.get_input_embeddings(),
+        image_features=_patch_features if kind == "Siglip2Model" else _image_features,
+        text_features=_masked_text_features if kind in PAD_MASKED else _text_features,
+        tower=clip_text_tower if kind == "CLIPModel" else lambda _: f"{kind} is not a causal CLIP tower",
+    )
+
+
+def _features(output: Any) -> Tensor:
+    """Transformers 5 returns an output object where 4 returned the features."""
+    return output if isinstance(output, Tensor) else output.pooler_output
+
+
+def _image_features(module: Any, pixels: Tensor) -> Tensor:
+    return _features(module.get_image_features(pixel_values=pixels))
+
+
+def _patch_features(module: Any, pixels: Tensor) -> Tensor:
+    """SigLIP 2 takes patches and their grid, so that it can take any aspect ratio; views are all of one size."""
+    size = module.config.vision_config.patch_size
+    patches = rearrange(pixels, "n c (h p) (w q) -> n (h w) (p q c)", p=size, q=size)
+    grid = [pixels.shape[2] // size, pixels.shape[3] // size]
+    return _features(
+        module.get_image_features(
+            pixel_values=patches,
+            pixel_attention_mask=torch.ones(patches.shape[:2], dtype=torch.int64, device=pixels.device),
+            spatial_shapes=torch.tensor([grid] * len(pixels)),
+        )
+    )
+
+
+def _text_features(module: Any, ids: Tensor) -> Tensor:
+    return _features(module.get_text_features(input_ids=ids))
+
+
+def _masked_text_features(module: Any, ids: Tensor) -> Tensor:
+    mask = (ids != module.config.text_config.pad_token_id).long()
+    return _features(module.get_text_features(input_ids=ids, attention_mask=mask))
+
+
+def _context_length(text: Any) -> int:
+    """Positions a text may fill. XLM-R numbers them from ``pad_token_id + 1``, and Chinese-CLIP was trained with 52."""
+    if text.model_type == "altclip_text_model":
+        return min(77, int(text.max_position_embeddings) - int(text.pad_token_id) - 1)
+    if text.model_type == "chinese_clip_text_model":
+        return min(52, int(text.max_position_embeddings))
+    return int(text.max_position_embeddings)
+
+
+def _default_spec(kind: str, module: Any) -> ImageSpec:
+    vision = module.config.vision_config
+    half = (0.5, 0.5, 0.5)
+    if kind == "Siglip2Model":
+        side = int(vision.num_patches**0.5) * vision.patch_size
+        return ImageSpec((side, side), half, half, "bilinear", "squash")
+    size = (vision.image_size, vision.image_size)
+    return ImageSpec(size, half, half, "bicubic", "squash") if kind == "SiglipModel" else ImageSpec(size)
+
+
+def _processor_spec(processor: Any) -> ImageSpec:
+    mean, std = tuple(processor.image_mean), tuple(processor.image_std)
+    interpolation: Any = RESAMPLING[int(processor.resample)]
+    if hasattr(processor, "max_num_patches"):
+        side = int(processor.max_num_patches**0.5) * processor.patch_size
+        return ImageSpec((side, side), mean, std, interpolation, "squash")
+    size = dict(processor.size)
+    if "height" in size and size["height"] is not None:
+        return ImageSpec((size["height"], size["width"]), mean, std, interpolation, "squash")
+    crop = dict(processor.crop_size)
+    if {crop["height"], crop["width"]} != {size.get("shortest_edge")}:
+        raise ValueError(
+            f"wrap: the image processor resizes to {size} and then crops {crop}, which an ImageSpec does not express; "
+            "pass image_spec= with the size that comes nearest"
+        )
+    return ImageSpec((crop["height"], crop["width"]), mean, std, interpolation, "shortest")

@@ -1,0 +1,143 @@
+"""Figure 3: prompts learned on one dataset, used on another."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tpt_lib.evaluation.data.eval_set import EvalSet
+from tpt_lib.evaluation.data.subsets import few_shot
+from tpt_lib.evaluation.run.evaluate import evaluate
+from tpt_lib.evaluation.table import Table
+from tpt_lib.methods.baselines import zero_shot_predict
+from tpt_lib.methods.coop import Fitted, fit_prompt
+from tpt_lib.methods.tpt import tpt_predict
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.prompts.class_prompts import class_prompts
+from tpt_lib.prompts.contexts import LearnedPrompt, gaussian_context
+
+__all__ = ["relative_improvement", "transfer"]
+
+
+def relative_improvement(accuracies: Mapping[tuple[str, str], float], zero_shot: Mapping[str, float]) -> Table:
+    """The matrix of figure 3: ``(acc − acc_base) / acc_base``, how far a prompt from one dataset beats zero-shot on another.
+
+    Args:
+        accuracies: for each pair (source, target). A method that learned from no source, as TPT, takes its own name as one.
+            Pairs may be missing; they are None in the matrix.
+        zero_shot: the accuracy of zero-shot on each target, in the same unit.
+
+    Returns:
+        A row for each source: ``source``, a column for each target in the order of ``zero_shot``, and ``average`` over the
+        targets that have a value. ``plot_improvement`` draws it.
+
+    >>> table = relative_improvement({("dtd", "flowers102"): 33.41}, {"flowers102": 61.75})
+    >>> round(table.rows[0]["flowers102"], 2)
+    -0.46
+    """
+    if not accuracies:
+        raise ValueError("relative_improvement: there are no accuracies; give them as {(source, target): accuracy}")
+    if missing := sorted({target for _, target in accuracies} - set(zero_shot)):
+        raise ValueError(f"relative_improvement: no zero-shot accuracy for {', '.join(missing)}; it has {[*zero_shot]}")
+    if bad := [target for target, accuracy in zero_shot.items() if not accuracy > 0]:
+        raise ValueError(f"relative_improvement: zero-shot accuracies must be above 0, but those of {bad} are not")
+    if clash := {"source", "average"} & set(zero_shot):
+        raise ValueError(f"relative_improvement: {sorted(clash)} are names of columns; give the datasets others")
+    rows = []
+    for source in dict.fromkeys(source for source, _ in accuracies):
+        values = {
+            target: (accuracies[source, target] - base) / base if (source, target) in accuracies else None
+            for target, base in zero_shot.items()
+        }
+        known = [value for value in values.values() if value is not None]
+        rows.append({"source": source, **values, "average": statistics.fmean(known)})
+    return Table(tuple(rows), "Relative improvement over zero-shot: a row for each source, a column for each target.")
+
+
+BASE, TUNED = "zero-shot", "TPT"
+
+COOP = partial(fit_prompt, epochs=200)
+
+
+def transfer(
+    sources: Sequence[EvalSet],
+    targets: Sequence[EvalSet],
+    *,
+    model: ClipLike,
+    out: str | os.PathLike[str],
+    shots: int = 16,
+    context: Any = None,
+    fit: Callable[..., Fitted] = COOP,
+    seed: int = 0,
+    **evaluation: Any,
+) -> Table:
+    """The matrix of figure 3: a prompt is learned on each source and, with zero-shot and TPT, evaluated on each target.
+
+    Run again with the same ``out``, it goes on where it was stopped: in the midst of learning or of an evaluation.
+
+    Args:
+        sources: sets to learn from, as ``load_dataset(name, root, split="train")``.
+        targets: sets to evaluate on. A source is not evaluated on the target of its own name, as in the paper.
+        model: the model.
+        out: a folder, for the learned prompts in CoOp's format and a run file for each target, which ``Report.read`` takes.
+        shots: how many images of each class are learned from.
+        context: where learning starts, as for ``class_prompts``; by default CoOp's 16 random tokens.
+        fit: what learns, CoOp with its epochs for 16 shots by default; ``fit_conditional_prompt`` with
+            ``context="a photo of a"`` is the figure's right half.
+        seed: of the shots, of the start, and of learning.
+        **evaluation: goes to ``evaluate`` (``seeds=``, ``workers=``, ``n_views=``, …).
+
+    Returns:
+        What ``relative_improvement`` returns, for ``plot_improvement``: a row for each source, TPT in the last.
+
+    >>> image = torch.rand(3, 40, 60)
+    >>> one, two = (tpt_lib.EvalSet(name, [(image, 0), (image, 1)], ("cat", "dog")) for name in ("one", "two"))
+    >>> fit = partial(fit_prompt, epochs=1)
+    >>> table = transfer([one], [one, two], model=model, out=folder, fit=fit, n_views=4, workers=0)
+    >>> table.column("source"), table.column("one"), table.column("two")
+    (['one', 'TPT'], [None, 0.0], [0.0, 0.0])
+    """
+    _check(sources, targets)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    start = gaussian_context(model, 16, seed=seed) if context is None else context
+    learned = {one.name: _learned(model, one, start, fit, shots, seed, folder) for one in sources}
+    zero_shot: dict[str, float] = {}
+    accuracies: dict[str, dict[tuple[str, str], float]] = {name: {} for name in [*learned, TUNED]}
+    for target in targets:
+        methods: dict[str, Any] = {BASE: zero_shot_predict, TUNED: tpt_predict}
+        for name in learned:
+            if name == target.name:
+                continue
+            prompts = class_prompts(model, target.classes, template=target.template, context=learned[name])
+            methods[name] = (zero_shot_predict, prompts)
+        report = evaluate(methods, target, model=model, out=folder / f"{target.name}.jsonl", **evaluation)
+        top1 = {row["method"]: row["top1"] or 0.0 for row in report.rows()}
+        zero_shot[target.name] = top1.pop(BASE)
+        for name, value in top1.items():
+            accuracies[name][name, target.name] = value
+    return relative_improvement({pair: top1 for row in accuracies.values() for pair, top1 in row.items()}, zero_shot)
+
+
+def _learned(
+    model: ClipLike, source: EvalSet, start: Any, fit: Callable[..., Fitted], shots: int, seed: int, folder: Path
+) -> LearnedPrompt:
+    chosen = source.take(few_shot(source.labels, shots, seed=seed))
+    images = [chosen.samples[i][0] for i in range(len(chosen))]
+    prompts = class_prompts(model, source.classes, template=source.template, context=start)
+    file = folder / f"{source.name}-{shots}-shots-seed-{seed}.pth.tar"
+    found = fit(model, prompts, images, chosen.labels, seed=seed, checkpoint=file).prompts
+    return LearnedPrompt(found.context, found.bias_net)
+
+
+def _check(sources: Sequence[EvalSet], targets: Sequence[EvalSet]) -> None:
+    for what, sets in {"sources": sources, "targets": targets}.items():
+        names = [one.name for one in sets]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"transfer: {what} must be one or more sets of different names, but got {names}")
+        if clash := {BASE, TUNED} & set(names):
+            raise ValueError(f"transfer: {sorted(clash)} are names of methods; give the {what} others")

@@ -1,0 +1,45 @@
+"""A Bongard problem as a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from tpt_lib.views.reading import listed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tpt_lib.methods.bongard import BongardPrediction
+from tpt_lib.plots.figure import RIGHT, WRONG, new_figure, show_pixels
+
+__all__ = ["plot_bongard"]
+
+
+def plot_bongard(prediction: BongardPrediction) -> Figure:
+    """A Bongard problem as a picture: its positives, its negatives, and the queries with their verdicts.
+
+    Args:
+        prediction: what ``bongard_tpt`` said, from images, not from features.
+
+    >>> images = list(torch.rand(5, 3, 40, 60))
+    >>> result = tpt_lib.bongard_tpt(model, images[:2], images[2:4], images[4:], steps=1)
+    >>> figure = plot_bongard(result)
+    >>> len(figure.axes)
+    5
+    """
+    rows = [listed(images) for images in prediction.images]
+    if not all(map(len, rows)) or any(isinstance(image, Tensor) and image.ndim != 3 for row in rows for image in row):
+        raise ValueError("plot_bongard: this problem was given as features; give bongard_tpt images to see them")
+    verdicts = [
+        f"{v}, {max(p, 1 - p):.2f}" for v, p in zip(prediction.verdicts, prediction.probs.tolist(), strict=True)
+    ]
+    titles = [["positive"] * len(rows[0]), ["negative"] * len(rows[1]), [f"query: {verdict}" for verdict in verdicts]]
+    columns = max(3, *map(len, rows))
+    figure = new_figure(1.3 * columns, 4.6)
+    for row, (images, texts) in enumerate(zip(rows, titles, strict=True)):
+        for column, (image, text) in enumerate(zip(images, texts, strict=True)):
+            colour = RIGHT if "positive" in text else WRONG
+            show_pixels(figure.add_subplot(3, columns, row * columns + column + 1), image, text, colour)
+    return figure

@@ -1,0 +1,119 @@
+"""CoOp and CoCoOp checkpoints, read without running anything in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpt_lib.prompts.contexts import BiasNet, LearnedPrompt
+
+__all__ = ["load_prompt", "save_prompt"]
+
+NET_KEYS = [f"meta_net.{layer}.{part}" for layer in ("linear1", "linear2") for part in ("weight", "bias")]
+
+
+def load_prompt(path: str | Path) -> LearnedPrompt:
+    """A CoOp or CoCoOp checkpoint as those projects save it, read without running anything in it.
+
+    Args:
+        path: a file with a dict that has ``state_dict``, or with the state dict itself; it holds ``ctx``, and CoCoOp's
+            ``meta_net``. Optimizer and scheduler objects beside it, which training saves too, are not revived.
+    """
+    loaded = load_checkpoint(Path(path))
+    state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
+    state = {str(key).removeprefix("prompt_learner."): value for key, value in state.items()}
+    if not isinstance(state.get("ctx"), Tensor):
+        raise ValueError(
+            f"load_prompt: {str(path)!r} holds no tensor 'ctx', so it is not a CoOp or CoCoOp prompt; its keys are "
+            f"{', '.join(list(state)[:8]) or 'none'}"
+        )
+    parts = [state.get(key) for key in NET_KEYS]
+    if any(part is not None for part in parts) and not all(isinstance(part, Tensor) for part in parts):
+        raise ValueError(
+            f"load_prompt: {str(path)!r} has part of a CoCoOp network; it needs weight and bias of meta_net.linear1 and "
+            f"meta_net.linear2, and has {', '.join(k for k in state if k.startswith('meta_net'))}"
+        )
+    _check_shapes(str(path), state)
+    net = None if parts[0] is None else BiasNet(*(part.float() for part in parts if part is not None))
+    return LearnedPrompt(state["ctx"].float(), net)
+
+
+def _check_shapes(path: str, state: dict[str, Any]) -> None:
+    """Names the first key whose tensor does not fit."""
+    shape = {key: tuple(state[key].shape) for key in ("ctx", *NET_KEYS) if key in state}
+    fits = {"ctx": len(shape["ctx"]) in (2, 3)}
+    if len(shape) > 1:
+        weight1, bias1, weight2, bias2 = NET_KEYS
+        width, hidden = shape["ctx"][-1:], shape[weight1][:1]
+        fits |= {weight1: len(shape[weight1]) == 2, bias1: shape[bias1] == hidden}
+        fits |= {weight2: shape[weight2] == width + hidden, bias2: shape[bias2] == width}
+    for key, fit in fits.items():
+        if not fit or not state[key].is_floating_point():
+            raise ValueError(
+                f"load_prompt: in {path!r} {key!r} is {state[key].dtype} of shape {shape[key]}, which does not fit; ctx is "
+                f"floats (L, D) or (K, L, D), here {shape['ctx']}, and meta_net goes from the image features' width to D"
+            )
+
+
+def save_prompt(path: str | Path, prompt: Any, *, epoch: int = 0, val_result: float = 0.0, **more: Any) -> None:
+    """Save a context, with CoCoOp's network if there is one, as CoOp and CoCoOp do; they load it, and ``load_prompt`` does.
+
+    Args:
+        path: the file, which is replaced at once, so that no half of it is ever there.
+        prompt: ``ClassPrompts``, or a ``LearnedPrompt``.
+        epoch: the epoch it is of; their loader prints it.
+        val_result: the accuracy there in percent; their loader prints it too.
+        **more: further entries of the file.
+
+    >>> save_prompt(f"{folder}/model.pth.tar", tpt_lib.LearnedPrompt(torch.zeros(4, 256)))
+    >>> tpt_lib.load_prompt(f"{folder}/model.pth.tar").context.shape
+    torch.Size([4, 256])
+    """
+    state = {"ctx": prompt.context.detach().float().cpu()}
+    if prompt.bias_net is not None:
+        state |= {key: part.detach().float().cpu() for key, part in zip(NET_KEYS, prompt.bias_net.parts, strict=True)}
+    beside = Path(f"{path}.part")
+    torch.save({"state_dict": state, "epoch": epoch, "val_result": val_result, **more}, beside)
+    beside.replace(path)
+
+
+class _Inert:
+    """Stands for any class a checkpoint names that is not data: made, filled, and never run."""
+
+    def __new__(cls, *_: Any, **__: Any) -> _Inert:
+        return super().__new__(cls)
+
+    def __setstate__(self, _: Any) -> None:
+        return None
+
+
+def _inert_dict(*_: Any) -> dict[Any, Any]:
+    return {}
+
+
+def load_checkpoint(path: Path) -> Any:
+    """What a file holds, read without running anything in it."""
+    from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
+
+    if not path.is_file():
+        raise FileNotFoundError(f"load_prompt: there is no file {str(path)!r}")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        try:
+            names = get_unsafe_globals_in_checkpoint(path)
+            stand_ins: Any = [(_inert_dict if name.endswith("dict") else _Inert, name) for name in names]
+        except ValueError:  # the format before torch 1.6, which cannot be listed beforehand
+            stand_ins = []
+        with safe_globals(stand_ins):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # readers raise what they like on a broken file
+        raise ValueError(
+            f"load_prompt: {str(path)!r} cannot be read as a checkpoint of tensors; it is broken, or holds objects that could "
+            f"run code ({type(error).__name__})"
+        ) from error

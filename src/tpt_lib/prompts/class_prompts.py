@@ -1,0 +1,180 @@
+"""Class names and a template as prompts with a context that can be tuned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.prompts.contexts import BiasNet, LearnedPrompt
+from tpt_lib.prompts.templates import CONTEXT, NAME, Split, Template, placeholder, short, split
+
+__all__ = ["ClassPrompts", "class_prompts", "conditional_context"]
+
+WHITESPACE = re.compile(r"[ \t\n\r]+")  # what else Python takes for a space, tokenizers do not agree on
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPrompts:
+    """One prompt a class, cut into context, name and rest on token ids. Made by ``class_prompts``; never changed.
+
+    Attributes:
+        model: the model whose tokens these are.
+        names: the class names as given.
+        ids: token ids ``(K, T)``; where a position is free, a placeholder.
+        roles: what each position is ``(K, T)``: 1 context, 2 name, 0 the rest (start, punctuation, end, padding).
+        lengths: tokens up to and with the end of text ``(K,)``.
+        prefix: how many leading positions do not depend on the class.
+        context: the initial context in float32, ``(L, D)``, or ``(K, L, D)`` where it is class-specific.
+        name_tokens: the initial name embeddings ``(K, M, D)`` where names are free to be tuned, else None.
+        bias_net: CoCoOp's network, where the context depends on the image.
+    """
+
+    model: ClipLike = field(repr=False)
+    names: tuple[str, ...]
+    ids: Int[Tensor, "k t"] = field(repr=False)
+    roles: Int[Tensor, "k t"] = field(repr=False)
+    lengths: Int[Tensor, " k"] = field(repr=False)
+    prefix: int
+    context: Float[Tensor, "*k l d"] = field(repr=False)
+    name_tokens: Float[Tensor, "k m d"] | None = field(default=None, repr=False)
+    bias_net: BiasNet | None = field(default=None, repr=False)
+    cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+
+def class_prompts(
+    model: ClipLike,
+    names: Sequence[str],
+    *,
+    template: str = "a photo of a {}.",
+    context: str | Tensor | LearnedPrompt | None = None,
+    name_tokens: Float[Tensor, "k m d"] | None = None,
+) -> ClassPrompts:
+    r"""Prompts :math:`\{\mathbf p; y_i\}` (section 3.1) for a list of classes.
+
+    The context is the tokens of the template's words, but for the word that holds ``{}`` and punctuation at the very end:
+    what touches the name is never context.
+
+    Args:
+        model: whose tokenizer and token embedding are used.
+        names: one or more class names; ``_`` is read as a space.
+        template: a text with one ``{}``, anywhere.
+        context: where the context starts, if not at the template's words: other words, a tensor ``(L, D)`` or
+            class-specific ``(K, L, D)``, or what ``load_prompt`` returned. Words, and tensors of another length than the
+            template's context, take the place of all its words.
+        name_tokens: embeddings ``(K, M, D)`` to use, and to tune, in place of the names' own tokens.
+
+    >>> prompts = class_prompts(model, ["cat", "red_panda"])
+    >>> prompts.context.shape, prompts.roles[1, :9].tolist()
+    (torch.Size([4, 256]), [0, 1, 1, 1, 1, 2, 2, 0, 0])
+    """
+    texts = _checked_names(names)
+    form = Template.parse(template)
+    learned = LearnedPrompt(context) if isinstance(context, Tensor) else context
+    if name_tokens is not None:
+        texts = [" ".join([placeholder(model)] * name_tokens.shape[-2])] * len(texts)
+    if isinstance(learned, str):
+        form = form.with_context(learned.split())
+    parts = split(model, form, texts)
+    if isinstance(learned, LearnedPrompt) and learned.context.shape[-2] != (parts.roles[0] == CONTEXT).sum():
+        parts = split(model, form.with_context([placeholder(model)] * learned.context.shape[-2]), texts)
+    start = learned.context if isinstance(learned, LearnedPrompt) else _words(model, parts)
+    device = model.embed_tokens(parts.ids[:1]).device
+    prompts = ClassPrompts(
+        model=model,
+        names=tuple(names),
+        ids=parts.ids,
+        roles=parts.roles,
+        lengths=parts.lengths,
+        prefix=parts.start + (parts.before if start.ndim == 2 else 0),
+        context=start.detach().float().to(device),
+        name_tokens=None if name_tokens is None else name_tokens.detach().float().to(device),
+        bias_net=learned.bias_net.to(device) if isinstance(learned, LearnedPrompt) and learned.bias_net else None,
+    )
+    _check_shapes(prompts)
+    return prompts
+
+
+def conditional_context(prompts: ClassPrompts, image_features: Float[Tensor, "*b e"]) -> Float[Tensor, "*b *k l d"]:
+    r"""The context an image starts from: :math:`\mathbf p + h(\mathbf v)` for CoCoOp, :math:`\mathbf p` for all others.
+
+    Args:
+        prompts: the prompts, with a bias network :math:`h` if they come from a CoCoOp checkpoint.
+        image_features: normalised features of the plain image ``(…, E)``, as CoCoOp was trained with.
+
+    >>> prompts = class_prompts(model, ["cat", "dog"])
+    >>> conditional_context(prompts, torch.ones(3, 256)).shape
+    torch.Size([3, 4, 256])
+    """
+    batch = image_features.shape[:-1]
+    if prompts.bias_net is None:
+        return prompts.context.expand(*batch, *prompts.context.shape)
+    wanted = prompts.bias_net.weight1.shape[1]
+    if image_features.shape[-1] != wanted:
+        raise ValueError(
+            f"conditional_context: CoCoOp's network (meta_net.linear1.weight) takes image features of width {wanted}, but got "
+            f"{image_features.shape[-1]}; the checkpoint is of another model"
+        )
+    shift = prompts.bias_net(image_features.float())
+    return prompts.context + shift.reshape(*batch, *(1,) * (prompts.context.ndim - 1), -1)
+
+
+def is_learned(prompts: ClassPrompts) -> bool:
+    """Whether the prompts hold anything but the embeddings of words."""
+    if prompts.bias_net is not None or prompts.name_tokens is not None or prompts.context.ndim == 3:
+        return True
+    return not torch.equal(_words(prompts.model, prompts), prompts.context)
+
+
+def _checked_names(names: Sequence[str]) -> list[str]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"class_prompts: names must be a list of strings, but got {names!r}; one class is ['cat']")
+    if not names:
+        raise ValueError("class_prompts: names is empty; at least one class is needed")
+    texts = [WHITESPACE.sub(" ", name.replace("_", " ")).strip(" ") for name in names]
+    for at, (name, text) in enumerate(zip(names, texts, strict=True)):
+        if not text:
+            raise ValueError(
+                f"class_prompts: class {at} of {len(names)} has an empty name, {short(name)}; give every class one"
+            )
+        if SURROGATE.search(text):
+            raise ValueError(
+                f"class_prompts: class {at} of {len(names)}, {short(name)}, is no text: it holds half of a surrogate pair, as "
+                "from a file read in the wrong encoding"
+            )
+    return texts
+
+
+def _words(model: ClipLike, parts: Split | ClassPrompts) -> Tensor:
+    return model.embed_tokens(parts.ids[:1])[0][parts.roles[0] == CONTEXT].float()
+
+
+def _check_shapes(prompts: ClassPrompts) -> None:
+    count, width = len(prompts.names), prompts.model.embed_tokens(prompts.ids[:1]).shape[-1]
+    context, names = prompts.context, prompts.name_tokens
+    if context.ndim not in (2, 3) or context.shape[-1] != width or (context.ndim == 3 and len(context) != count):
+        raise ValueError(
+            f"class_prompts: for {count} classes and a model of width {width} a context has shape (L, {width}), or "
+            f"({count}, L, {width}) where each class has its own, but got {tuple(context.shape)}"
+        )
+    if names is not None and (names.ndim != 3 or names.shape[0] != count or names.shape[2] != width):
+        raise ValueError(
+            f"class_prompts: for {count} classes and a model of width {width} name_tokens have shape ({count}, M, {width}), "
+            f"but got {tuple(names.shape)}"
+        )
+    if names is not None and ((prompts.roles == NAME).sum(dim=1) != names.shape[1]).any():
+        raise ValueError(
+            "class_prompts: free name tokens need a template whose {} stands alone, as in 'a photo of a {} .'"
+        )
+    if prompts.bias_net is not None and prompts.bias_net.bias2.shape != (width,):
+        raise ValueError(
+            f"class_prompts: the CoCoOp network gives shifts of width {len(prompts.bias_net.bias2)}, the model has {width}"
+        )

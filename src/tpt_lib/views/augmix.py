@@ -1,0 +1,138 @@
+"""AugMix (Hendrycks et al., ICLR 2020) as TPT's released code uses it: parameters are drawn, then applied in batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from tpt_lib.views import augmix_operations as operations
+
+__all__ = ["AugMix", "apply_augmix", "sample_augmix"]
+
+CHAINS, DEPTH = 3, 3
+
+LOWEST_LEVEL = 0.1
+
+IN_CACHE = 4  # images that an operation takes at once on a processor
+
+
+@dataclass(frozen=True)
+class AugMix:
+    """What AugMix does to each of N views: three chains of one to three operations, then a mixture.
+
+    Args:
+        operation: index into ``AugMix.NAMES`` of each step of each chain ``(N, 3, 3)``; -1 after the chain's end.
+        amount: how much of it ``(N, 3, 3)``: degrees for ``rotate``, bits kept for ``posterize``, the level from which
+            ``solarize`` inverts, the tangent for shears, pixels for translations, 1 for the two that have no strength.
+            An operation with amount 0 is not done.
+        weight: each chain's share in the mixture ``(N, 3)``, Dirichlet(1, 1, 1).
+        plain: the share of the view as it was ``(N,)``, Beta(1, 1); the mixture has the rest.
+    """
+
+    NAMES: ClassVar[tuple[str, ...]] = (
+        "autocontrast", "equalize", "posterize", "rotate", "solarize",
+        "shear_x", "shear_y", "translate_x", "translate_y",
+    )  # fmt: skip
+    operation: Int[Tensor, "n 3 3"]
+    amount: Float[Tensor, "n 3 3"]
+    weight: Float[Tensor, "n 3"]
+    plain: Float[Tensor, " n"]
+
+
+def sample_augmix(n: int, size: tuple[int, int], *, generator: torch.Generator, severity: int | float = 1) -> AugMix:
+    r"""Draws what AugMix does to N views.
+
+    An operation has a level :math:`u \sim U(0.1, \mathrm{severity})`: rotate by :math:`\pm\lfloor 3u \rfloor` degrees,
+    posterize to :math:`4 - \lfloor 0.4u \rfloor` bits, solarize from :math:`256 - \lfloor 25.6u \rfloor` on, shear by
+    :math:`\pm 0.03u`, translate by :math:`\pm\lfloor u\,\mathrm{size} / 30 \rfloor` pixels.
+
+    Args:
+        n: how many views.
+        size: their height and width in pixels.
+        generator: the source of randomness, on the CPU.
+        severity: the highest level, above 0.1 and at most 10.
+
+    >>> params = sample_augmix(63, (224, 224), generator=torch.Generator().manual_seed(0))
+    >>> params.operation.shape, params.weight.shape
+    (torch.Size([63, 3, 3]), torch.Size([63, 3]))
+    """
+    if not LOWEST_LEVEL < severity <= 10:
+        raise ValueError(f"augmix: severity must be above {LOWEST_LEVEL} and at most 10, but got {severity}")
+    steps = CHAINS * DEPTH
+    uniform = torch.rand(n, 1 + 2 * CHAINS + 3 * steps, generator=generator, dtype=torch.float64)
+    plain, weight, depth, kind, level, coin = uniform.split((1, CHAINS, CHAINS, steps, steps, steps), dim=1)
+    level = LOWEST_LEVEL + (severity - LOWEST_LEVEL) * level
+    sign = 1 - 2 * (coin < 0.5).double()
+    amounts = {
+        "autocontrast": torch.ones_like(level),
+        "equalize": torch.ones_like(level),
+        "posterize": 4 - (0.4 * level).floor(),
+        "rotate": sign * (3 * level).floor(),
+        "solarize": 256 - (25.6 * level).floor(),
+        "shear_x": sign * 0.03 * level,
+        "shear_y": sign * 0.03 * level,
+        "translate_x": sign * (level * size[1] / 30).floor(),
+        "translate_y": sign * (level * size[0] / 30).floor(),
+    }
+    operation = (kind * len(AugMix.NAMES)).long()
+    amount = torch.stack([amounts[name] for name in AugMix.NAMES]).gather(0, operation[None])[0]
+    ended = torch.arange(DEPTH) > (depth * DEPTH).long()[..., None]
+    exponential = -(1 - weight).log()  # divided by their sum, exponentials are Dirichlet(1, 1, 1)
+    return AugMix(
+        operation.view(ended.shape).masked_fill(ended, -1),
+        amount.view(ended.shape).masked_fill(ended, 0),
+        exponential / exponential.sum(dim=1, keepdim=True),
+        plain[:, 0],
+    )
+
+
+def apply_augmix(views: UInt8[Tensor, "n 3 h w"], params: AugMix) -> Float[Tensor, "n 3 h w"]:
+    """AugMix with the given parameters: each operation as PIL's, on 8 bits; the mixture in float.
+
+    Args:
+        views: pixels ``(N, 3, H, W)``, as ``apply_crops`` returns them.
+        params: what to do with each.
+
+    Returns:
+        Floats in [0, 1] ``(N, 3, H, W)``. They are mixed before normalisation, which is the same as after it, because
+        the shares sum to 1.
+
+    >>> params = sample_augmix(2, (8, 8), generator=torch.Generator().manual_seed(0))
+    >>> apply_augmix(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), params).shape
+    torch.Size([2, 3, 8, 8])
+    """
+    if len(views) != len(params.plain):
+        raise ValueError(f"apply_augmix: there are {len(views)} views, but parameters for {len(params.plain)}")
+    return mix_into(torch.empty(views.shape, device=views.device, dtype=torch.float32), views, params)
+
+
+def mix_into(mixed: Tensor, views: Tensor, params: AugMix) -> Tensor:
+    """``apply_augmix`` into memory that is there already."""
+    plain = params.plain[:, None]
+    share = torch.cat([plain, (1 - plain) * params.weight], dim=1).to(views.device, torch.float32) / 255
+    chains = _chains(views, params)
+    for i, view in enumerate(views):  # one at a time: it stays in the processor's cache
+        torch.mul(view.float(), share[i, 0], out=mixed[i])
+        for k in range(CHAINS):
+            mixed[i].addcmul_(chains[CHAINS * i + k].float(), share[i, 1 + k])
+    return mixed
+
+
+def _chains(views: Tensor, params: AugMix) -> list[Tensor]:
+    """The last image of every chain; at each step, an operation is applied to many images at once."""
+    images = [view for view in views for _ in range(CHAINS)]
+    at_once = IN_CACHE if views.device.type == "cpu" else len(images)
+    for step in range(DEPTH):
+        operation, amount = params.operation[..., step].flatten(), params.amount[..., step].flatten().double()
+        for kind, name in enumerate(AugMix.NAMES):
+            chosen = ((operation == kind) & (amount != 0)).nonzero()[:, 0].tolist()
+            for first in range(0, len(chosen), at_once):
+                rows = chosen[first : first + at_once]
+                batch = getattr(operations, name)(torch.stack([images[i] for i in rows]), amount[rows])
+                for i, image in zip(rows, batch, strict=True):
+                    images[i] = image
+    return images

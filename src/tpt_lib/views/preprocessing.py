@@ -1,0 +1,69 @@
+"""The model's own preprocessing of one image: view 0."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tpt_lib.models.protocol import ImageSpec
+from tpt_lib.views.reading import ImageLike, read_image
+
+__all__ = ["preprocess"]
+
+LONGEST = 16  # sides of the centre crop; what is longer is cut before it is resized
+
+
+def preprocess(image: ImageLike, spec: ImageSpec) -> Float[Tensor, "3 h w"]:
+    """The model's own preprocessing of one image: resize, crop, scale to [0, 1], normalise.
+
+    Args:
+        image: anything ``read_image`` takes: a PIL image, a path, a tensor ``(3, H, W)``, an array ``(H, W, 3)``.
+        spec: what the model wants, ``model.image_spec``.
+
+    Returns:
+        A normalised float32 image ``(3, H, W)`` at the size of ``spec``, on the image's device.
+
+    >>> preprocess(torch.zeros(3, 40, 60, dtype=torch.uint8), ImageSpec((32, 32))).shape
+    torch.Size([3, 32, 32])
+    """
+    return _plain(read_image(image), spec).to(image.device if isinstance(image, Tensor) else "cpu")
+
+
+def _plain(pixels: Tensor, spec: ImageSpec) -> Tensor:
+    """``preprocess`` by PIL, as the published models are evaluated."""
+    import PIL.Image
+    from torchvision.transforms.v2 import InterpolationMode
+    from torchvision.transforms.v2 import functional as tv
+
+    image = PIL.Image.fromarray(_without_ends(pixels, spec).permute(1, 2, 0).contiguous().numpy())
+    target = _resized(image.height, image.width, spec)
+    image = tv.resize(image, list(target), interpolation=InterpolationMode(spec.interpolation), antialias=True)
+    pad_h, pad_w = (max(0, want - got) for want, got in zip(spec.size, target, strict=True))
+    if pad_h or pad_w:
+        image = tv.pad(image, [pad_w // 2, pad_h // 2, (pad_w + 1) // 2, (pad_h + 1) // 2], fill=spec.fill)
+    plain = tv.to_dtype(tv.to_image(tv.center_crop(image, list(spec.size))), torch.float32, scale=True)
+    return tv.normalize(plain.as_subclass(Tensor), list(spec.mean), list(spec.std))
+
+
+def _without_ends(pixels: Tensor, spec: ImageSpec) -> Tensor:
+    """The middle of an image that is longer than the centre crop could reach; 1x5000 would be resized to 224x1120000."""
+    if spec.resize_mode != "shortest":
+        return pixels
+    keep = LONGEST * max(spec.size) // min(spec.size) * min(pixels.shape[1:])
+    top, left = (max(0, (length - keep) // 2) for length in pixels.shape[1:])
+    return pixels[:, top : pixels.shape[1] - top, left : pixels.shape[2] - left]
+
+
+def _resized(height: int, width: int, spec: ImageSpec) -> tuple[int, int]:
+    """Height and width to resize to, before the crop."""
+    want_h, want_w = spec.size
+    if spec.resize_mode == "squash":
+        return spec.size
+    if spec.resize_mode == "shortest" and want_h == want_w:  # torchvision's rounding: the long side is cut down
+        short, long = min(height, width), max(height, width)
+        stretched = int(want_h * long / short)
+        return (want_h, stretched) if height <= width else (stretched, want_h)
+    choose = max if spec.resize_mode == "longest" else min
+    ratio = choose(height / want_h, width / want_w)
+    return max(1, round(height / ratio)), max(1, round(width / ratio))

@@ -1,0 +1,158 @@
+"""From whatever an image comes as to 8-bit RGB pixels, and the randomness that belongs to it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+__all__ = ["ImageError", "read_image"]
+
+if TYPE_CHECKING:
+    import numpy.typing
+    import PIL.Image
+
+    ImageLike = PIL.Image.Image | Tensor | numpy.typing.NDArray[Any] | str | os.PathLike[str]
+else:
+    ImageLike = Any
+
+
+class ImageError(ValueError):
+    """An image that cannot be used: a corrupt or truncated file, no pixels, NaN pixels, a wrong number of channels."""
+
+
+class MissingImageError(ImageError, FileNotFoundError):
+    """There is no such file; other than other errors, this one is a ``FileNotFoundError`` too."""
+
+
+def listed(images: Any) -> Any:
+    """Images one after the other: a list, a tuple or a tensor ``(N, 3, H, W)`` as it is, a single image as a list of one."""
+    several = isinstance(images, list | tuple) or (isinstance(images, Tensor) and images.ndim == 4)
+    return images if several else [images]
+
+
+def read_image(image: ImageLike) -> UInt8[Tensor, "3 h w"]:
+    """An image of any kind as RGB pixels of 8 bits, on the CPU. Everything the library does starts from these.
+
+    Args:
+        image: a path; a PIL image of any mode; a tensor ``(3, H, W)`` or an array ``(H, W)``, ``(H, W, 3)`` or
+            ``(H, W, 4)``, uint8 or float in [0, 1].
+
+    Convention: an EXIF orientation is honoured. Transparency is dropped, as PIL's ``convert("RGB")`` does. 16-bit grey is
+    scaled to 8 bits; PIL's modes ``I`` and ``F`` have no scale of their own, and must hold values in 0..255. Floats are
+    rounded to 8 bits.
+
+    Returns:
+        Pixels ``(3, H, W)``, the channels last in memory.
+
+    Raises:
+        ImageError: if the image cannot be used. A file that is not there is a ``FileNotFoundError`` too. A file of more pixels
+            than ``PIL.Image.MAX_IMAGE_PIXELS`` is refused before they take memory.
+
+    >>> read_image(torch.rand(3, 40, 60)).dtype
+    torch.uint8
+    """
+    import numpy as np
+    import PIL.Image
+
+    if isinstance(image, str | os.PathLike):
+        pixels = _from_file(image)
+    elif isinstance(image, PIL.Image.Image):
+        pixels = _from_pil(image, "the image")
+    elif isinstance(image, np.ndarray):
+        pixels = _eight_bits(_channels_first(image))
+    elif isinstance(image, Tensor):
+        if image.ndim != 3 or image.shape[0] != 3:
+            raise ImageError(
+                f"a tensor image must have shape (3, H, W), but got {tuple(image.shape)}; one image a call, colour "
+                "channels first (grey.expand(3, -1, -1) makes three of one)"
+            )
+        pixels = _eight_bits(image.detach().cpu())
+    else:
+        raise TypeError(f"an image must be a PIL image, a tensor, an array or a path, but got {type(image).__name__}")
+    if 0 in pixels.shape:
+        raise ImageError(f"the image has no pixels: it is {pixels.shape[1]} high and {pixels.shape[2]} wide")
+    return pixels.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+
+
+def in_unit_range(x: Tensor) -> bool:
+    """Whether all values are in [0, 1], give or take what float arithmetic loses; NaN is not."""
+    low, high = x.aminmax()
+    return bool(low >= -1e-4) and bool(high <= 1 + 1e-4)
+
+
+def _from_file(path: str | os.PathLike[str]) -> Tensor:
+    import PIL.Image
+
+    name = repr(os.fspath(path))
+    if not os.path.exists(path):
+        raise MissingImageError(f"there is no file {name}")
+    if not os.path.isfile(path):  # a folder; or a pipe, which one could wait for without end
+        raise ImageError(f"{name} is not a file")
+    try:
+        image = PIL.Image.open(path)
+    except Exception as error:  # decoders raise what they like on a broken file
+        raise ImageError(f"{name} cannot be opened as an image: {error}") from error
+    with image:
+        limit = PIL.Image.MAX_IMAGE_PIXELS
+        if limit is not None and image.width * image.height > limit:
+            raise ImageError(
+                f"{name} has {image.width} x {image.height} pixels, more than PIL.Image.MAX_IMAGE_PIXELS = {limit}; raise that "
+                "if you trust the file"
+            )
+        return _from_pil(image, name)
+
+
+def _from_pil(image: PIL.Image.Image, name: str) -> Tensor:
+    import numpy as np
+    from PIL import ImageOps
+
+    try:
+        image.load()
+        image = ImageOps.exif_transpose(image)
+        if image.mode == "P" and "transparency" in image.info:
+            image = image.convert("RGBA")  # directly to RGB PIL gives the same, with a warning
+        if not image.mode.startswith(("I", "F")):
+            return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+        levels = torch.from_numpy(np.array(image).astype(np.float64))
+    except Exception as error:
+        raise ImageError(f"{name} cannot be read as RGB pixels: {type(error).__name__}: {error}") from error
+    if image.mode.startswith("I;16"):
+        levels = levels / 257
+    elif not in_unit_range(levels / 255):
+        raise ImageError(
+            f"{name} has PIL's mode {image.mode}, for which pixels must be in 0..255, but they are in "
+            f"{levels.min():g}..{levels.max():g}; scale them first"
+        )
+    return levels.round().byte().expand(3, -1, -1)
+
+
+def _channels_first(array: Any) -> Tensor:
+    import numpy as np
+
+    if array.dtype != np.uint8 and array.dtype.kind != "f":
+        raise TypeError(f"an array image must be uint8, or float in [0, 1], but got {array.dtype}")
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
+        raise ImageError(
+            f"an array image must have shape (H, W), (H, W, 3) or (H, W, 4), but got {array.shape}; colour channels last"
+        )
+    if array.ndim == 2:
+        array = np.stack([array] * 3, axis=2)
+    return torch.from_numpy(np.array(array[..., :3], order="C")).permute(2, 0, 1)
+
+
+def _eight_bits(pixels: Tensor) -> Tensor:
+    if pixels.dtype == torch.uint8:
+        return pixels
+    if not pixels.is_floating_point():
+        raise TypeError(f"a tensor image must be uint8, or float in [0, 1], but got {pixels.dtype}")
+    if pixels.numel() and not in_unit_range(pixels):
+        low, high = (f"{v:g}" for v in pixels.float().aminmax())
+        raise ImageError(
+            f"a float image must have values in [0, 1], but they are in {low}..{high}; divide levels of 0..255 by 255, "
+            "and give pixels that are not normalised"
+        )
+    return (pixels.float() * 255).round().clamp(0, 255).byte()

@@ -1,0 +1,37 @@
+"""The randomness of one image: a generator derived from the seed and the pixels."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+__all__ = ["image_generator"]
+
+
+def image_generator(pixels: UInt8[Tensor, "3 h w"], seed: int | torch.Generator = 0) -> torch.Generator:
+    """The randomness of one image: a generator that depends on the seed and the pixels, and on nothing else.
+
+    Args:
+        pixels: as ``read_image`` returns them.
+        seed: any int, or a generator, from which one is drawn.
+
+    >>> pixels = read_image(torch.zeros(3, 4, 5))
+    >>> torch.rand(2, generator=image_generator(pixels)).equal(torch.rand(2, generator=image_generator(pixels)))
+    True
+    """
+    key = f"{as_seed(seed)} {tuple(pixels.shape)} ".encode()
+    digest = hashlib.blake2b(key, digest_size=8)
+    digest.update(pixels.permute(1, 2, 0).contiguous().numpy(force=True).data)
+    return torch.Generator().manual_seed(int.from_bytes(digest.digest(), "little") >> 1)
+
+
+def as_seed(seed: int | torch.Generator) -> int:
+    if isinstance(seed, torch.Generator):
+        return int(torch.randint(2**62, (), generator=seed, device=seed.device))
+    if not hasattr(seed, "__index__"):
+        raise TypeError(f"seed must be an int or a torch.Generator, but got {type(seed).__name__}")
+    return operator.index(seed)

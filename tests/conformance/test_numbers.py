@@ -1,0 +1,185 @@
+"""Numbers at their limits: probabilities stay finite, or an error says that they are not and where to look."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.zoo import fresh
+from torch import nn
+
+import tpt_lib as tpt
+
+NAMES = ["cat", "dog", "red panda"]
+pytestmark = pytest.mark.usefixtures("no_shape_checks")
+
+
+def image(seed=0):
+    return torch.randint(256, (3, 40, 60), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def scaled(value):
+    def change(module):
+        with torch.no_grad():
+            module.logit_scale.fill_(value)
+
+    return change
+
+
+def with_nan(part):
+    def change(module):
+        with torch.no_grad():
+            part(module).view(-1)[0] = torch.nan
+
+    return change
+
+
+def overflowing(part):
+    """In float16, where 65504 is the largest number, activations become infinite."""
+
+    def change(module):
+        module.half()
+        with torch.no_grad():
+            part(module).mul_(1e5)
+
+    return change
+
+
+FINE = {
+    "as it is": lambda module: None,
+    "logit scale 0": scaled(-math.inf),
+    "logit scale 1e4": scaled(math.log(1e4)),
+    "logit scale 1e30": scaled(math.log(1e30)),
+    "float16": lambda module: module.half(),
+    "bfloat16": lambda module: module.bfloat16(),
+    "float16, logit scale 1e4": lambda module: scaled(math.log(1e4))(module.half()),
+}
+BROKEN = {
+    "logit scale infinite": scaled(math.inf),
+    "logit scale NaN": scaled(math.nan),
+    "NaN in the image tower": with_nan(lambda m: m.visual.conv1.weight),
+    "NaN in the text tower": with_nan(lambda m: m.transformer.resblocks[1].mlp.c_fc.weight),
+    "NaN in the tokens": with_nan(lambda m: m.token_embedding.weight[320]),
+    "overflow in the image tower": overflowing(lambda m: m.visual.proj),
+    "overflow in the text tower": overflowing(lambda m: m.text_projection),
+}
+
+
+def methods(model, picture):
+    """Every way to a prediction from an image, and the plain image's features."""
+    prompts = tpt.class_prompts(model, NAMES)
+    views = tpt.augment_views(picture, model.image_spec, n_views=6)
+    features = tpt.encode_views(model, views)
+    yield lambda: tpt.tpt_classify(model, picture, prompts, n_views=6, steps=2)
+    yield lambda: tpt.tpt_predict(model, prompts, features)
+    yield lambda: tpt.zero_shot_predict(model, prompts, features)
+    yield lambda: tpt.ensemble_predict(model, prompts, features, templates=["a {}.", "the {}."])
+    yield lambda: tpt.average_predict(model, prompts, features, fraction=0.5)
+    yield lambda: tpt.vote_predict(model, prompts, features)
+    yield lambda: tpt.bongard_tpt(model, [picture], [picture], [picture], steps=2)
+    for group in ("text", "all"):
+        yield lambda group=group: tpt.group_predict(model, prompts, views, group=group)
+
+
+@pytest.mark.filterwarnings("ignore:tune_prompt. a loss or gradient was not finite")  # and the prompt stays as it was
+@pytest.mark.parametrize(
+    ("change", "picture"),
+    [*((change, image()) for change in FINE), ("as it is", torch.zeros(3, 40, 60)), ("as it is", torch.ones(3, 1, 1))],
+)
+def test_probabilities_are_finite(change, picture):
+    model = fresh("open_clip-vit")
+    FINE[change](model.module)
+    for method in methods(model, picture):
+        found = method()
+        assert found.probs.isfinite().all()
+        if isinstance(found, tpt.Prediction):
+            assert found.probs.sum() == pytest.approx(1, abs=1e-4)
+            assert math.isfinite(found.entropy)
+            if change == "logit scale 0":
+                torch.testing.assert_close((found.zero_shot or found).probs, torch.full((3,), 1 / 3))
+
+
+@pytest.mark.filterwarnings("ignore:.*not finite")
+@pytest.mark.parametrize("change", BROKEN)
+def test_what_is_not_finite_is_an_error(change):
+    model = fresh("open_clip-vit")
+    BROKEN[change](model.module)
+    refused = []
+    for method in methods(model, image()):
+        try:
+            found = method()
+        except ValueError as error:
+            refused.append(str(error))
+        else:
+            assert found.probs.isfinite().all()
+    assert len(refused) >= 7
+    assert [said for said in refused if "finite" not in said and "NaN" not in said] == []
+
+
+def test_identical_classes_share_a_probability():
+    model = fresh("open_clip-vit")
+    found = tpt.tpt_classify(model, image(), ["cat", "cat", "cat"], n_views=6)
+    torch.testing.assert_close(found.probs, torch.full((3,), 1 / 3))
+    assert found.loss_before == pytest.approx(math.log(3), abs=1e-5)
+    alone = tpt.tpt_classify(model, image(), ["cat"], n_views=6)
+    assert alone.probs.tolist() == [1]
+
+
+def test_identical_views_give_what_one_gives():
+    """A constant image: every crop of it is the same."""
+    model = fresh("open_clip-vit")
+    found = tpt.tpt_classify(model, torch.full((3, 40, 60), 0.25), NAMES, n_views=32)
+    assert len(found.selected) == 3
+    assert found.loss_before == pytest.approx(found.zero_shot.entropy, abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:a loss or gradient was not finite")
+@pytest.mark.parametrize(("weight", "message"), [(0.0, None), (1e30, None), (math.nan, "3 of 3 logits are not finite"),
+                                                 (math.inf, "logits are not finite")])  # fmt: skip
+def test_memo(weight, message):
+    classifier = nn.Sequential(nn.Flatten(), nn.Linear(48, 3)).eval()
+    with torch.no_grad():
+        classifier[1].weight.fill_(weight)
+    views = torch.rand(4, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    if message is None:
+        assert tpt.memo_predict(classifier, views).probs.isfinite().all()
+    else:
+        with pytest.raises(ValueError, match=message):
+            tpt.memo_predict(classifier, views)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4, 1e30, 3e38])
+def test_the_equations_at_any_scale(scale):
+    logits = (scale * torch.randn(5, 4, dtype=torch.float64).clamp(-1, 1)).float().requires_grad_()
+    loss = tpt.marginal_entropy(logits)
+    loss.backward()
+    assert 0 <= loss <= math.log(4) + 1e-5
+    assert logits.grad.isfinite().all()
+    assert len(set(tpt.select_confident(logits, fraction=1.0).tolist())) == 5
+
+
+def test_gradients_in_float16_are_those_of_float32():
+    """Of the context, and of free names: what is done against underflow inside the tower is undone outside."""
+    found = []
+    for dtype in (torch.float16, torch.float32):
+        model = fresh("open_clip-vit")
+        model.module.to(dtype)
+        tokens = tpt.gaussian_context(model, 1, classes=3)
+        prompts = tpt.class_prompts(model, NAMES, name_tokens=tokens, template="a photo of a {} .")
+        upstream = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
+        found.append(tpt.initial_text(model, prompts).gradients(upstream))
+    for half, full in zip(*found, strict=True):
+        assert (half - full).norm() <= 0.05 * full.norm()
+
+
+def test_tiny_gradients_do_not_vanish_in_float16():
+    """The context moves, and to where float32 would take it, for nearly all of its numbers."""
+    half, full = fresh("open_clip-vit"), fresh("open_clip-vit")
+    half.module.half()
+    features = F.normalize(torch.randn(8, 16, generator=torch.Generator().manual_seed(0)), dim=-1)
+    moves = []
+    for model in (half, full):
+        prompts = tpt.class_prompts(model, NAMES)
+        tuned = tpt.tune_prompt(model, prompts, features, objective=lambda logits: 1e-5 * tpt.marginal_entropy(logits))
+        moves.append(tuned.context - prompts.context)
+    assert (moves[0].sign() == moves[1].sign()).float().mean() > 0.95

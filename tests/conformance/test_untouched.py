@@ -1,0 +1,204 @@
+"""The caller's model after every public function that is given one, also if it fails at any point inside."""
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import random
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchmetrics  # noqa: F401  what it imports adds filters of warnings, the first time
+from support.zoo import fresh
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+import tpt_lib as tpt
+
+NAMES = ["cat", "dog"]
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # which take four times as long as all the rest
+
+
+@functools.cache
+def setting():
+    """A model with what a caller may have on it: hooks, a gradient, frozen weights, a part in train mode."""
+    model = fresh("open_clip-vit")
+    module = model.module
+    module.visual.ln_post.register_forward_hook(lambda *_: None)
+    module.visual.transformer.train()
+    module.visual.proj.requires_grad_(False)
+    module.text_projection.grad = torch.ones_like(module.text_projection)
+    module.positional_embedding.register_hook(lambda gradient: gradient)
+    classifier = nn.Sequential(nn.Conv2d(3, 4, 4, 4), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(256, 2)).eval()
+    classifier[0].weight.requires_grad_(False)
+    return model, classifier
+
+
+HOOKS = [name for name in vars(nn.Module()) if "hooks" in name]
+
+
+def state(module):
+    """All that a caller could see of a module, as one string for each part."""
+    found = {}
+    for name, part in module.named_modules():
+        hooks = [[(key, id(hook)) for key, hook in getattr(part, table).items()] for table in HOOKS]
+        settings = {k: v for k, v in vars(part).items() if isinstance(v, bool | int | float | str | type(None))}
+        found[name] = f"{part.training} {hooks} {settings} {sorted(vars(part))}"
+    tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    for name, tensor in tensors:
+        of_tensor = tensor.requires_grad, tensor.dtype, tensor.shape, tensor.data_ptr(), tensor._version
+        hooks = list((tensor._backward_hooks or {}).values())
+        found[f"{name} as a tensor"] = f"{of_tensor} {hooks} {digest(tensor)} {digest(tensor.grad)}"
+    return found
+
+
+def digest(tensor):
+    return tensor if tensor is None else hashlib.blake2b(tensor.detach().contiguous().numpy().data).hexdigest()
+
+
+def world():
+    """What is the process's, not the model's."""
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+    return modes, torch.get_default_dtype(), torch.get_num_threads(), digest(torch.get_rng_state()), warnings.filters[:]
+
+
+@functools.cache
+def given():
+    """What the functions are called with."""
+    model, _ = setting()
+    draw = torch.Generator().manual_seed(0)
+    image = torch.randint(256, (3, 40, 50), dtype=torch.uint8, generator=draw)
+    views = tpt.augment_views(image, model.image_spec, n_views=4)
+    features = F.normalize(torch.randn(4, 16, generator=draw), dim=-1)
+    return image, views, features, (features[:2], features[2:], features)
+
+
+def calls(folder):
+    """Every public function that takes a model, or prompts, which hold one."""
+    model, classifier = setting()
+    image, views, features, problem = given()
+    prompts = tpt.class_prompts(model, NAMES)
+    few = {"n_views": 4, "seed": 1}
+    spec = tpt.ImageSpec((32, 32))
+    classified = tpt.EvalSet("noise", [(image, 0)], tuple(NAMES))
+    solved = tpt.EvalSet("mine", [(*problem, ("positive",) * 4)], ("positive", "negative"))
+    evaluated = {"model": model, "out": folder / "run.jsonl", "progress": False}
+    methods = {"zero-shot": tpt.zero_shot_predict, "TPT": tpt.tpt_predict}
+    short = {"epochs": 2, "progress": False}
+    other, fit = (
+        tpt.EvalSet("other", [(image, 0), (image, 1)], tuple(NAMES)),
+        functools.partial(tpt.fit_prompt, **short),
+    )
+    said = tpt.tpt_predict(model, prompts, features)
+    return {
+        "average_predict": lambda: tpt.average_predict(model, prompts, features),
+        "bongard_prototype": lambda: tpt.bongard_prototype(model, [image], [image, image], image),
+        "bongard_tpt": lambda: tpt.bongard_tpt(model, *problem, steps=2),
+        "bongard_tpt_many": lambda: tpt.bongard_tpt_many(model, [problem] * 2, steps=2),
+        "budget_table": lambda: tpt.budget_table(model, prompts, image, methods=methods, **few),
+        "class_logits": lambda: tpt.class_logits(model, features, features),
+        "class_prompts": lambda: tpt.class_prompts(model, NAMES, context="a drawing of the"),
+        "compare": lambda: tpt.compare(model, prompts, image, methods=methods, **few),
+        "conditional_context": lambda: tpt.conditional_context(prompts, features),
+        "encode_images": lambda: tpt.encode_images(model, [image, image]),
+        "encode_prompts": lambda: tpt.encode_prompts(model, prompts, path="general", chunk=1),
+        "encode_views": lambda: tpt.encode_views(model, views),
+        "ensemble_predict": lambda: tpt.ensemble_predict(model, prompts, features, templates=["a {}.", "the {}."]),
+        "evaluate": lambda: tpt.evaluate(methods, classified, **evaluated, workers=0, n_views=4),
+        "evaluate_bongard": lambda: tpt.evaluate_bongard(tpt.bongard_prototype, solved, **evaluated),
+        "fit_conditional_prompt": lambda: tpt.fit_conditional_prompt(model, prompts, features, [0, 1] * 2, **short),
+        "fit_prompt": lambda: tpt.fit_prompt(model, prompts, [image] * 2, [0, 1], **short),
+        "gaussian_context": lambda: tpt.gaussian_context(model, 4),
+        "group_predict": lambda: tpt.group_predict(model, prompts, views, group="all", steps=2, lr=0.1),
+        "initial_text": lambda: tpt.initial_text(model, prompts).gradients(features[:2]),
+        "memo_adapt": lambda: tpt.memo_adapt(classifier, image, spec=spec, n_views=4, lr=0.1),
+        "memo_predict": lambda: tpt.memo_predict(classifier, views, steps=2, lr=0.1),
+        "plot_prediction": lambda: tpt.plot_prediction(model, prompts, features, said, image),
+        "prompts_predict": lambda: tpt.prompts_predict(model, [prompts] * 2, features, method=tpt.tpt_predict),
+        "strategy_table": lambda: tpt.strategy_table(model, prompts, image, methods=methods, **few),
+        "sweep_fractions": lambda: tpt.sweep_fractions(model, prompts, image, fractions=[0.5], **few),
+        "sweep_groups": lambda: tpt.sweep_groups(model, prompts, image, rates={"image": [0.1]}, steps=[1], **few),
+        "sweep_steps": lambda: tpt.sweep_steps(model, prompts, image, steps=[2], **few),
+        "sweep_views": lambda: tpt.sweep_views(model, prompts, image, numbers=[2, 4]),
+        "text_path": lambda: tpt.text_path(model, prompts),
+        "tpt_classify": lambda: tpt.tpt_classify(model, [image, image], prompts, **few, steps=2),
+        "tpt_predict": lambda: tpt.tpt_predict(model, prompts, features),
+        "transfer": lambda: tpt.transfer(
+            [classified], [other], model=model, out=folder, fit=fit, n_views=4, workers=0, progress=False
+        ),
+        "tune_prompt": lambda: tpt.tune_prompt(model, prompts, features, steps=2),
+        "vote_predict": lambda: tpt.vote_predict(model, prompts, features),
+        "wrap": lambda: tpt.wrap(model.module),
+        "zero_shot_predict": lambda: tpt.zero_shot_predict(model, prompts, features),
+    }
+
+
+def takes_a_model(function):
+    given = [] if isinstance(function, type) else inspect.signature(function).parameters.values()
+    return any(kind in str(each) for each in given for kind in ("ClipLike", "nn.Module", "ClassPrompts"))
+
+
+COVERED = [name for name in tpt.__all__ if takes_a_model(getattr(tpt, name))]
+
+
+def test_no_function_is_forgotten(tmp_path):
+    assert list(calls(tmp_path)) == COVERED
+
+
+class Fault(BaseException):
+    """What no ``except Exception`` catches, like a user's Ctrl-C."""
+
+
+class Breaking(TorchFunctionMode):
+    """Counts the calls of torch functions, and raises in one of them."""
+
+    def __init__(self, at=None):
+        super().__init__()
+        self.calls, self.at = 0, at
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.calls += function is not torch._C._set_grad_enabled  # else torch.no_grad itself would fail to end
+        if self.calls == self.at:
+            self.at = None
+            raise Fault
+        return function(*args, **(kwargs or {}))
+
+
+def tensors(thing):
+    """All tensors in what a function returned."""
+    if isinstance(thing, torch.Tensor):
+        return [thing.detach()]
+    if isinstance(thing, dict):
+        return tensors(list(thing.values()))
+    if isinstance(thing, list | tuple):
+        return [tensor for each in thing for tensor in tensors(each)]
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, tpt.ClipLike):
+        return [
+            t
+            for field in dataclasses.fields(thing)
+            if field.name != "cache"
+            for t in tensors(getattr(thing, field.name))
+        ]
+    return []
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_the_model_is_untouched_also_by_faults(name, tmp_path):
+    model, classifier = setting()
+    everything = nn.ModuleList([model.module, classifier])
+    before, around = state(everything), world()
+    want = tensors(calls(tmp_path / "alone")[name]())
+    call = calls(tmp_path / "counted")[name]
+    with Breaking() as counting:
+        call()
+    assert (state(everything), world()) == (before, around)
+    number = counting.calls
+    for at in sorted({1 + random.Random(f"{name} {i}").randrange(number) for i in range(3)} if number else {}):
+        call = calls(tmp_path / str(at))[name]
+        with pytest.raises(Fault), Breaking(at):
+            call()
+        assert (state(everything), world()) == (before, around), f"after a fault in call {at} of {number}"
+    for one, other in zip(tensors(call()), want, strict=True):
+        assert torch.equal(one, other), "what failed left something behind"

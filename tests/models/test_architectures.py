@@ -1,0 +1,78 @@
+"""Every family of open_clip, small and with random weights, wrapped and compared with the module itself."""
+
+import importlib.util
+from pathlib import Path
+
+import open_clip
+import pytest
+
+from tpt_lib.models.module_clip import ModuleClip
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("architectures", ROOT / "scripts" / "architectures.py")
+architectures = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(architectures)
+
+FAST = ""
+CLASS_TOKEN = "a class token is appended and pooled (CoCa)"
+LAST = "the pooled position is 'last', not the end of the text"
+NOT_CAUSAL = "the attention mask is not causal"
+
+FAMILIES = [  # name, class of the image tower, reason for the general path
+    ("ViT-B-32", "VisionTransformer", FAST),
+    ("ViT-L-14-quickgelu", "VisionTransformer", FAST),
+    ("RN50", "ModifiedResNet", FAST),
+    ("coca_ViT-B-32", "VisionTransformer", CLASS_TOKEN),
+    ("coca_roberta-ViT-B-32", "VisionTransformer", "the text tower is a RobertaModel"),
+    ("ViT-B-16-SigLIP", "timm VisionTransformer", LAST),
+    ("ViT-SO400M-16-SigLIP-i18n-256", "timm VisionTransformer", LAST),
+    ("ViT-B-16-SigLIP2", "timm VisionTransformer", LAST),
+    ("MobileCLIP-S1", "timm FastVit", NOT_CAUSAL),
+    ("MobileCLIP-S2", "timm FastVit", NOT_CAUSAL),
+    ("MobileCLIP2-S4", "timm FastVit", NOT_CAUSAL),
+    ("MobileCLIP-B", "timm VisionTransformer", FAST),
+    ("EVA01-g-14", "timm Eva", FAST),
+    ("EVA02-B-16", "timm Eva", FAST),
+    ("convnext_base", "timm ConvNeXt", FAST),
+    ("convnext_large_d", "timm ConvNeXt", FAST),
+    ("ViTamin-S", "timm VisionTransformer", FAST),
+    ("swin_base_patch4_window7_224", "timm SwinTransformer", FAST),
+    ("vit_relpos_medium_patch16_cls_224", "timm VisionTransformerRelPos", FAST),
+    ("PE-Core-T-16-384", "timm Eva", FAST),
+    ("ViT-L-14-CLIPA", "VisionTransformer", LAST),
+    ("ViT-L-14-worldwide", "VisionTransformer", FAST),
+    ("ViT-H-14-worldwide", "VisionTransformer", FAST),
+    ("roberta-ViT-B-32", "VisionTransformer", "the text tower is a RobertaModel"),
+    ("xlm-roberta-base-ViT-B-32", "VisionTransformer", "the text tower is a XLMRobertaModel"),
+    ("mt5-base-ViT-B-32", "VisionTransformer", "the text tower is a MT5Stack"),
+    ("nllb-clip-base-siglip", "timm VisionTransformer", "the text tower is a M2M100Encoder"),
+]
+
+
+@pytest.mark.parametrize(("name", "image_tower", "reason"), FAMILIES)
+def test_wrapped_equals_module(name, image_tower, reason):
+    module = architectures.build(name)
+    trunk = getattr(module.visual, "trunk", None)
+    assert image_tower == (f"timm {type(trunk).__name__}" if trunk else type(module.visual).__name__)
+    assert architectures.check(module, architectures.tokenizer_of(name)) == reason
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        ("encode_image", "image features unlike the module's own"),
+        ("encode_text", "text features unlike the module's own"),
+    ],
+)
+def test_check_can_fail(member, message, monkeypatch):
+    right = getattr(ModuleClip, member)
+    monkeypatch.setattr(ModuleClip, member, lambda *args: right(*args).flip(-1))
+    with pytest.raises(AssertionError, match=message):
+        architectures.check(architectures.build("ViT-S-32-alt"), architectures.tokenizer_of("ViT-S-32-alt"))
+
+
+def test_page_lists_every_architecture():
+    lines = architectures.PAGE.read_text().splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")][2:]
+    assert [row[0] for row in rows] == open_clip.list_models()
+    assert sum(row[4] in ("fast", "general") for row in rows) >= 0.9 * len(rows)

@@ -1,0 +1,172 @@
+"""The driver of figure 3, against the same by hand; and validation sets."""
+
+import functools
+import json
+
+import pytest
+import torch
+from support.zoo import fresh
+
+import tpt_lib
+from tpt_lib import EvalSet, hold_out, transfer
+from tpt_lib.evaluation.run.writing import describe
+
+CLASSES = {"birds": ("kite", "hen", "crane"), "pets": ("cat", "dog", "red panda", "ant")}
+FIT = functools.partial(tpt_lib.fit_prompt, epochs=2, lr=0.5, progress=False)
+OPTIONS = {"fit": FIT, "shots": 2, "n_views": 4, "workers": 0, "progress": False}
+
+
+@functools.cache
+def model():
+    return fresh("open_clip-vit")
+
+
+def images(count, seed):
+    return list(
+        torch.randint(256, (count, 3, 40, 50), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    )
+
+
+def said(prompts, pictures):
+    features = tpt_lib.encode_images(model(), pictures)
+    return [tpt_lib.zero_shot_predict(model(), prompts, feature[None]).index for feature in features]
+
+
+@functools.cache
+def sets(name):
+    """A train set of noise, and a test set that zero-shot gets half right."""
+    classes = CLASSES[name]
+    train = [(image, i % len(classes)) for i, image in enumerate(images(4 * len(classes), seed=1))]
+    pictures = images(12, seed=2)
+    truth = said(tpt_lib.class_prompts(model(), classes), pictures)
+    test = [(p, (t + i % 2) % len(classes)) for i, (p, t) in enumerate(zip(pictures, truth, strict=True))]
+    return EvalSet(name, train, classes, split="train"), EvalSet(name, test, classes)
+
+
+def sources():
+    return [sets(name)[0] for name in CLASSES]
+
+
+def targets():
+    return [sets(name)[1] for name in CLASSES]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("transfer")
+    return folder, transfer(sources(), targets(), model=model(), out=folder, **OPTIONS)
+
+
+def by_hand(source, target):
+    start = tpt_lib.class_prompts(model(), source.classes, context=tpt_lib.gaussian_context(model(), 16))
+    shots = [source.samples[i] for i in tpt_lib.few_shot(source.labels, 2)]
+    learned = FIT(model(), start, [image for image, _ in shots], [label for _, label in shots]).prompts
+    prompts = tpt_lib.class_prompts(model(), target.classes, context=learned.context)
+    found = said(prompts, [image for image, _ in target.samples])
+    return sum(a == b for a, b in zip(found, target.labels, strict=True)) / len(found)
+
+
+def test_the_matrix_is_that_of_prompts_learned_by_hand(done):
+    _, table = done
+    assert table.column("source") == ["birds", "pets", "TPT"]
+    assert table.columns == ["source", "birds", "pets", "average"]
+    (birds, pets), (birds_test, pets_test) = sources(), targets()
+    assert table.rows[0]["birds"] is table.rows[1]["pets"] is None  # a source is no target of its own
+    assert table.rows[0]["pets"] == pytest.approx((by_hand(birds, pets_test) - 0.5) / 0.5)
+    assert table.rows[1]["birds"] == pytest.approx((by_hand(pets, birds_test) - 0.5) / 0.5)
+    assert {table.rows[0]["pets"], table.rows[1]["birds"]} != {0.0}
+    assert len(tpt_lib.plot_improvement(table).axes[0].texts) == 7
+
+
+def test_the_files_are_runs_and_prompts(done):
+    folder, table = done
+    rows = tpt_lib.Report.read(sorted(folder.glob("*.jsonl"))).rows()
+    top1 = {(row["dataset"], row["method"]): row["top1"] for row in rows}
+    assert set(top1) == {(t, m) for t in CLASSES for m in ("zero-shot", "TPT", *CLASSES) if m != t}
+    assert top1["pets", "zero-shot"] == pytest.approx(50)
+    assert table.rows[2]["pets"] == pytest.approx(top1["pets", "TPT"] / 50 - 1)
+    assert tpt_lib.load_prompt(folder / "pets-2-shots-seed-0.pth.tar").context.shape[0] == 16
+
+
+def content(file):
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in file.read_text().splitlines()]
+
+
+def test_it_goes_on_where_it_was(done, tmp_path):
+    folder, table = done
+    epochs = []
+
+    def stopping(*args, **options):
+        epochs.append(options["checkpoint"].name)
+        if len(epochs) == 2:
+            raise KeyboardInterrupt
+        return FIT(*args, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        transfer(sources(), targets(), model=model(), out=tmp_path, **{**OPTIONS, "fit": stopping})
+    (learned,) = tmp_path.glob("*")
+    assert learned.name == "birds-2-shots-seed-0.pth.tar"
+    before = learned.stat().st_mtime_ns
+    again = transfer(sources(), targets(), model=model(), out=tmp_path, **OPTIONS)
+    assert learned.stat().st_mtime_ns == before  # read, not learned anew
+    assert again.rows == table.rows
+    for name in CLASSES:
+        assert content(tmp_path / f"{name}.jsonl") == content(folder / f"{name}.jsonl")
+
+
+def test_cocoop_keeps_its_network(tmp_path):
+    fit = functools.partial(tpt_lib.fit_conditional_prompt, epochs=1, batch=4, progress=False)
+    options = {**OPTIONS, "fit": fit, "context": "a photo of a"}
+    transfer(sources()[:1], targets()[1:], model=model(), out=tmp_path, **options)
+    learned = tpt_lib.load_prompt(tmp_path / "birds-2-shots-seed-0.pth.tar")
+    assert learned.bias_net is not None
+    prompts = tpt_lib.class_prompts(model(), CLASSES["pets"], context=learned)
+    used = content(tmp_path / "pets.jsonl")[0]["settings"]["methods"]["birds"]
+    assert used == describe(tpt_lib.zero_shot_predict, prompts)
+
+
+def test_names_that_cannot_be_told_apart(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"sources must be one or more sets of different names, but got \['birds', 'birds'\]"
+    ):
+        transfer([sources()[0]] * 2, targets(), model=model(), out=tmp_path)
+    with pytest.raises(ValueError, match=r"targets must be one or more sets"):
+        transfer(sources(), [], model=model(), out=tmp_path)
+    odd = EvalSet("TPT", [(torch.rand(3, 8, 8), 0)], ("cat", "dog"))
+    with pytest.raises(ValueError, match=r"\['TPT'\] are names of methods; give the targets others"):
+        transfer(sources(), [odd], model=model(), out=tmp_path)
+
+
+# validation sets
+
+
+def labelled(*counts):
+    labels = [k for k, count in enumerate(counts) for _ in range(count)]
+    return EvalSet("some", [(f"{i}.png", k) for i, k in enumerate(labels)], [f"class {k}" for k in range(len(counts))])
+
+
+def paths(part):
+    return [part.samples[i][0] for i in range(len(part))]
+
+
+def test_a_fifth_of_each_class_is_held_out():
+    data = labelled(50, 10, 4, 2, 1)
+    rest, val = hold_out(data)
+    assert torch.bincount(torch.tensor(val.labels), minlength=5).tolist() == [10, 2, 1, 1, 0]
+    assert sorted(paths(rest) + paths(val)) == sorted(paths(data))
+    assert (rest.split, val.split, val.classes) == ("rest-of-test", "val-of-test", data.classes)
+    assert [int(path.split(".")[0]) for path in paths(val)] == sorted(int(path.split(".")[0]) for path in paths(val))
+
+
+def test_the_choice_is_the_seeds():
+    data = labelled(30, 30)
+    first, again, other = (paths(hold_out(data, 0.5, seed=seed)[1]) for seed in (0, 0, 1))
+    assert first == again != other
+    assert len(first) == 30
+
+
+def test_what_cannot_be_held_out():
+    with pytest.raises(ValueError, match=r"fraction must lie between 0 and 1, but got 1"):
+        hold_out(labelled(3, 3), 1.0)
+    with pytest.raises(ValueError, match=r"no class of some has two samples"):
+        hold_out(labelled(1, 1))

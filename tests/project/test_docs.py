@@ -1,0 +1,95 @@
+"""What the pages and notebooks show: it runs, it leads somewhere, it is complete."""
+
+import importlib.util
+import pathlib
+import re
+
+import nbformat
+import pytest
+
+import tpt_lib
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / f"scripts/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def blocks(page):
+    """The comment before each block of code, its language, and the code."""
+    text = page.read_text()
+    found = re.findall(r"(?:^<!-- (.*?) -->\n)?^```(\w*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    assert 2 * len(found) == len(re.findall("^ *```", text, flags=re.MULTILINE))
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_code_block_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for i, (note, language, code) in enumerate(blocks(page)):
+        if language == "python" and not note.startswith("not run: "):
+            exec(compile(code, f"block {i} of {page.name}", "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_blocks_that_are_not_run_say_why(page):
+    for note, language, code in blocks(page):
+        assert language in ("python", "bash", "text", "bibtex"), code
+        if language == "bash":
+            assert note in ("run", "test") or note.startswith("not run: "), code
+
+
+def test_links_in_the_pages_lead_somewhere():
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", page.read_text()):
+            assert link.startswith("https://") or (page.parent / link).exists(), (page.name, link)
+
+
+def test_links_of_the_site(tmp_path):
+    (tmp_path / "a.html").write_text('<p id="here"><a href="b.html#there"></a><a href="#here"></a><img src="c.png">')
+    (tmp_path / "b.html").write_text('<a href="a.html#gone"></a><a href="gone.html"></a><a href="https://x.org/y"></a>')
+    broken, external = script("site").links(tmp_path)
+    assert broken == ["a.html -> b.html#there", "a.html -> c.png", "b.html -> a.html#gone", "b.html -> gone.html"]
+    assert external == {"https://x.org/y"}
+
+
+def test_the_site_tells_undocumented_names(tmp_path):
+    page = tmp_path / "api.html"
+    page.write_text("".join(f'<dt id="tpt_lib.{name}">' for name in tpt_lib.__all__ if name != "wrap"))
+    assert script("site").undocumented(page) == ["wrap"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.name)
+def test_notebooks_are_stored_with_what_they_show_and_nothing_of_the_machine(path):
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert sum(bool(cell.outputs) for cell in cells) > len(cells) / 2
+    for output in [output for cell in cells for output in cell.outputs]:
+        assert output.output_type in ("display_data", "execute_result", "stream")
+        assert output.get("name") != "stderr", output.text
+        text = str(output.get("text", "")) + str(output.get("data", {}).get("text/plain", ""))
+        assert not re.search(r"(?<![\w.])/\w+/\w+|site-packages", text), text
+
+
+def test_the_index_has_every_page_and_notebook():
+    listed = set(re.findall(r"\]\(([^)#:]+)\)", (ROOT / "docs/index.md").read_text()))
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert listed == pages | {"../CHANGELOG.md", "../CONTRIBUTING.md"} | {
+        f"../examples/{path.name}" for path in NOTEBOOKS
+    }
+
+
+def test_the_papers_ablations_are_drawn_from_its_tables():
+    drawn = script("figures").paper()
+    left, right = drawn["without-tuning"].axes
+    assert [text.get_text() for text in left.texts] == ["-1.5", "+1.0", "+3.1"]  # 42.69, 45.16 and 47.26 less 44.18
+    assert right.lines[0].get_ydata()[0] == pytest.approx(43.26 - 39.92)
+    gains = [text.get_text() for text in drawn["selection"].axes[0].texts]
+    assert (gains[1], gains[8]) == ("+1.8", "+4.8")  # ImageNet-A: 23.65 and 26.67 less 21.83

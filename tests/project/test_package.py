@@ -1,0 +1,84 @@
+"""The package as users get it: what it exports, imports, ships and says of itself."""
+
+import doctest
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import tpt_lib
+
+ROOT = pathlib.Path(__file__).parents[2]
+HEAVY = ["open_clip", "torchvision", "transformers", "matplotlib", "ray", "torchmetrics", "PIL"]
+
+
+def run(code, **kwargs):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, **kwargs).stdout
+
+
+def imported(code):
+    return set(run(f"{code}\nimport sys\nprint(*(m for m in {HEAVY} if m in sys.modules))").split())
+
+
+def test_import_is_light():
+    assert imported("import tpt_lib") == set()
+
+
+def test_that_the_test_of_light_import_can_fail(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("")
+    assert imported(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tpt_lib, matplotlib") == {"matplotlib"}
+
+
+def test_all_is_sorted_documented_and_exact():
+    assert tpt_lib.__all__ == sorted(tpt_lib.__all__)
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/api.md").read_text(), flags=re.MULTILINE)
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(documented) == tpt_lib.__all__
+    public = {name for name, value in vars(tpt_lib).items() if getattr(value, "__module__", "").startswith("tpt_lib.")}
+    assert public == set(tpt_lib.__all__)
+
+
+@pytest.mark.parametrize("name", tpt_lib.__all__)
+def test_every_public_name_has_a_docstring(name):
+    value = getattr(tpt_lib, name)
+    assert value.__doc__
+    assert not value.__doc__.startswith(f"{name}("), "a dataclass without a docstring of its own"
+    needs_network_or_files = {"load_open_clip", "load_transformers", "load_prompt"}
+    if not isinstance(value, type) and name not in needs_network_or_files:
+        assert doctest.DocTestParser().get_examples(value.__doc__), "no example"
+
+
+def test_version_is_the_head_of_the_changelog():
+    head = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert head.group(1) == tpt_lib.__version__
+
+
+def test_the_wheel_works_from_another_folder(tmp_path):
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    target = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", target, wheel]
+    subprocess.run(install, check=True, capture_output=True)
+    assert (target / "tpt_lib/py.typed").is_file()
+    helped = [sys.executable, target / "bin/tpt-lib", "--help"]
+    assert (
+        b"classify" in subprocess.run(helped, env={**os.environ, "PYTHONPATH": str(target)}, capture_output=True).stdout
+    )
+    example = (ROOT / "examples/wrap_your_own.py").read_text()
+    code = f"import tpt_lib; assert tpt_lib.__file__.startswith({str(target)!r}), tpt_lib.__file__\n{example}"
+    assert "red panda" in run(code, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})
+
+
+def test_the_example_of_a_model_of_your_own():
+    path = ROOT / "examples/wrap_your_own.py"
+    assert len(path.read_text().splitlines()) < 40
+    assert re.search(r"'red panda': 0\.\d+", run(path.read_text()))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_every_example_runs(path, tmp_path):
+    assert run(path.read_text(), cwd=tmp_path)

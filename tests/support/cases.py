@@ -1,0 +1,65 @@
+"""Small models, prompts and features that many tests start from."""
+
+import functools
+import hashlib
+import math
+
+import torch
+import torch.nn.functional as F
+from support.zoo import fresh
+
+from tpt_lib.prompts.contexts import BiasNet
+
+
+@functools.cache
+def model_of(name="open_clip-vit"):
+    """At scale 100, as CLIP is."""
+    model = fresh(name)
+    with torch.no_grad():
+        model.module.logit_scale.fill_(math.log(100))
+    return model
+
+
+def bias_net(width=16):
+    draw = torch.Generator().manual_seed(5)
+    return BiasNet(*(0.3 * torch.randn(s, generator=draw) for s in [(2, width), (2,), (32, 2), (32,)]))
+
+
+def state(module):
+    """All that a caller could see of a module."""
+    digest = hashlib.sha256()
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        digest.update(f"{name} {tensor.requires_grad} {tensor.grad} {tensor.dtype}".encode())
+        digest.update(tensor.detach().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
+    ids = [id(t) for t in (*module.parameters(), *module.buffers())]
+    hooks = [(len(m._forward_hooks), len(m._forward_pre_hooks), m.training) for m in module.modules()]
+    return digest.hexdigest(), ids, hooks, [sorted(vars(m)) for m in module.modules()]
+
+
+SMALL = {"embed_dim": 16, "vision_cfg": {"image_size": 32, "layers": 1, "width": 16, "head_width": 8, "patch_size": 16},
+         "text_cfg": {"width": 16, "heads": 2, "layers": 1}}  # fmt: skip
+
+
+def problem_of(seed, positives=6, negatives=6, queries=4, width=16, noise=0.7):
+    """Two clouds of image features; queries come from both in turn."""
+    draw = torch.Generator().manual_seed(seed)
+    centres = torch.randn(2, width, generator=draw)
+
+    def cloud(side, count):
+        return F.normalize(centres[side] + noise * torch.randn(count, width, generator=draw), dim=-1)
+
+    mixed = torch.cat([cloud(i % 2, 1) for i in range(queries)])
+    return cloud(0, positives), cloud(1, negatives), mixed
+
+
+def views_for(text, number=40):
+    """Image features whose logits at scale 100 differ by some units between classes, as CLIP's do."""
+    draws = torch.randn(number + 1, text.shape[1], generator=torch.Generator().manual_seed(1)).double()
+    common, noise = draws[0], draws[1:]
+    common = common - text.T @ torch.linalg.lstsq(text.T, common[:, None]).solution[:, 0]
+    spread = (noise @ (text - text.mean(dim=0)).T).std()
+    return F.normalize(F.normalize(common, dim=0) + 0.02 / spread * noise, dim=-1).float()
+
+
+def largest(got, want):
+    return (got.double() - want.double()).abs().max().item()
