@@ -25,7 +25,7 @@ class MyClip(nn.Module):  # stands for your model: a GRU for the text, two convo
     def encode_image(self, pixels):
         return self.image(pixels)
 
-    def encode_text(self, embeddings, ids):  # the state at the end of the text
+    def encode_embeddings(self, embeddings, ids):  # the state at the end of the text
         return self.text(embeddings)[0][torch.arange(len(ids)), (ids == 1).int().argmax(dim=1)]
 
 

@@ -149,7 +149,7 @@ def check(module: Any, tokenizer: Callable[[list[str]], Tensor]) -> str:
     ids = model.tokenize(TEXTS)
     embeddings = model.embed_tokens(ids).requires_grad_()
     pixels = torch.randn(2, 3, *model.image_spec.size)
-    image_features, text_features = encode_views(model, pixels), model.encode_text(embeddings, ids)
+    image_features, text_features = encode_views(model, pixels), model.encode_embeddings(embeddings, ids)
     text_features.square().sum().backward()
     tower = model.causal_tower()
 

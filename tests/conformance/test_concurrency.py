@@ -36,7 +36,7 @@ class Letters(nn.Module):
     def encode_image(self, pixels):
         return self.image(pixels.flatten(1))
 
-    def encode_text(self, embeddings, ids):
+    def encode_embeddings(self, embeddings, ids):
         return self.text((embeddings.tanh() * self.weights * (ids != 0)[..., None]).sum(dim=1))
 
 

@@ -55,7 +55,7 @@ def test_text_features_are_the_models_own(name):
     model = build(name)
     ids = model.tokenize(TEXTS)
     with torch.no_grad():
-        got = model.encode_text(model.embed_tokens(ids), ids)
+        got = model.encode_embeddings(model.embed_tokens(ids), ids)
         want = own_text_features(model.module, ids)
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
     assert got.std(dim=0).mean() > 1e-5, "the texts have one and the same feature"
@@ -67,7 +67,7 @@ def test_gradients_reach_the_embeddings_and_nothing_else(name):
     ids = model.tokenize(TEXTS)
     embeddings = model.embed_tokens(ids).requires_grad_()
     assert all(p.requires_grad for p in model.module.parameters() if p.is_floating_point())
-    model.encode_text(embeddings, ids).square().sum().backward()
+    model.encode_embeddings(embeddings, ids).square().sum().backward()
     assert embeddings.grad.norm() > 0
     assert all(p.grad is None for p in model.module.parameters())
 
@@ -100,7 +100,7 @@ def test_the_model_stays_as_it_was(name, training):
     model.module.train(training)
     before = state(model.module)
     ids = model.tokenize(TEXTS)
-    text = model.encode_text(model.embed_tokens(ids).requires_grad_(), ids)
+    text = model.encode_embeddings(model.embed_tokens(ids).requires_grad_(), ids)
     text.sum().backward()
     tpt_lib.encode_views(model, torch.randn(2, 3, *model.image_spec.size))
     assert_unchanged(before, model.module)
@@ -120,7 +120,7 @@ def test_eval_mode_is_used_whatever_mode_the_model_is_in(name):
     for training in (False, True):
         model.module.train(training)
         with torch.no_grad():
-            results.append((model.encode_text(model.embed_tokens(ids), ids), model.encode_image(pixels)))
+            results.append((model.encode_embeddings(model.embed_tokens(ids), ids), model.encode_image(pixels)))
     for evaluated, trained in zip(*results, strict=True):
         torch.testing.assert_close(evaluated, trained, rtol=1e-5, atol=1e-5)
 
@@ -138,7 +138,7 @@ def test_the_model_stays_as_it_was_after_an_exception(name):
     before = state(model.module)
     ids = model.tokenize(TEXTS)
     with pytest.raises(RuntimeError, match="in the middle"):
-        model.encode_text(model.embed_tokens(ids), ids)
+        model.encode_embeddings(model.embed_tokens(ids), ids)
     with pytest.raises(RuntimeError, match="in the middle"):
         tpt_lib.encode_views(model, torch.randn(2, 3, *model.image_spec.size))
     assert_unchanged(before, model.module)
@@ -155,7 +155,7 @@ def test_half_precision_weights(name, dtype, tolerance):
     ids = model.tokenize(TEXTS)
     pixels = torch.randn(2, 3, *model.image_spec.size)
     with torch.no_grad():
-        want, got = model.encode_text(model.embed_tokens(ids), ids), half.encode_text(half.embed_tokens(ids), ids)
+        want, got = model.encode_embeddings(model.embed_tokens(ids), ids), half.encode_embeddings(half.embed_tokens(ids), ids)
     assert got.dtype == dtype
     assert (got.float() - want).norm() <= tolerance * want.norm()
     images, half_images = tpt_lib.encode_views(model, pixels), tpt_lib.encode_views(half, pixels)
@@ -200,20 +200,20 @@ def test_weights_that_change_later_are_seen():
             lambda m: m.double(),
         ):
             change(model.module)
-            got = model.encode_text(model.embed_tokens(ids), ids)
+            got = model.encode_embeddings(model.embed_tokens(ids), ids)
             torch.testing.assert_close(got, model.module.encode_text(ids), rtol=1e-5, atol=1e-5)
 
 
 def test_compiled_modules_are_looked_through():
     module = open_clip_model()
     ids = tpt_lib.wrap(module).tokenize(TEXTS)
-    want = tpt_lib.wrap(module).encode_text(tpt_lib.wrap(module).embed_tokens(ids), ids)
+    want = tpt_lib.wrap(module).encode_embeddings(tpt_lib.wrap(module).embed_tokens(ids), ids)
     whole = torch.compile(copy.deepcopy(module), backend="eager")
     part = copy.deepcopy(module)
     part.transformer = torch.compile(part.transformer, backend="eager")
     part.ln_final.compile(backend="eager")
     for model in (tpt_lib.wrap(whole), tpt_lib.wrap(part)):
-        torch.testing.assert_close(model.encode_text(model.embed_tokens(ids), ids), want)
+        torch.testing.assert_close(model.encode_embeddings(model.embed_tokens(ids), ids), want)
 
 
 def test_a_model_made_in_inference_mode():
@@ -222,7 +222,7 @@ def test_a_model_made_in_inference_mode():
     model = tpt_lib.wrap(module)
     ids = model.tokenize(TEXTS)
     embeddings = model.embed_tokens(ids).clone().requires_grad_()
-    model.encode_text(embeddings, ids).sum().backward()
+    model.encode_embeddings(embeddings, ids).sum().backward()
     assert embeddings.grad.norm() > 0
 
 
@@ -327,7 +327,7 @@ def test_load_transformers_from_a_folder(tmp_path):
     assert ids[0, :6].tolist() == [49406, 320, 1125, 539, 320, 2368]
     with torch.no_grad():
         torch.testing.assert_close(
-            model.encode_text(model.embed_tokens(ids), ids), module.get_text_features(input_ids=ids).pooler_output
+            model.encode_embeddings(model.embed_tokens(ids), ids), module.get_text_features(input_ids=ids).pooler_output
         )
     assert model.image_spec == tpt_lib.ImageSpec((32, 32))
 
@@ -366,7 +366,7 @@ def test_load_open_clip_from_a_file(small_open_clip, suffix):
     ids = model.tokenize(TEXTS)
     with torch.no_grad():
         want = module.eval().encode_text(ids)
-        torch.testing.assert_close(model.encode_text(model.embed_tokens(ids), ids), want)
+        torch.testing.assert_close(model.encode_embeddings(model.embed_tokens(ids), ids), want)
 
 
 def test_load_open_clip_from_a_folder(small_open_clip):

@@ -61,7 +61,7 @@ def test_wrapped_equals_module(name, image_tower, reason):
     ("member", "message"),
     [
         ("encode_image", "image features unlike the module's own"),
-        ("encode_text", "text features unlike the module's own"),
+        ("encode_embeddings", "text features unlike the module's own"),
     ],
 )
 def test_check_can_fail(member, message, monkeypatch):

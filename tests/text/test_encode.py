@@ -863,7 +863,7 @@ class Letters:
     def encode_image(self, pixels):
         return pixels.flatten(1)[:, :6]
 
-    def encode_text(self, embeddings, ids):
+    def encode_embeddings(self, embeddings, ids):
         return (embeddings.tanh() * self.weights * (ids != 0)[..., None]).sum(dim=1)
 
 

@@ -75,7 +75,7 @@ def pil_crops(image, crops, size):
 @pytest.mark.parametrize("size", [(224, 224), (40, 64)])
 @pytest.mark.parametrize("device_takes_bytes", [True, False])
 def test_crops_are_torchvisions(name, size, device_takes_bytes, monkeypatch):
-    monkeypatch.setattr(tpt_lib.crops, "_resizes_bytes", lambda device: device_takes_bytes)
+    monkeypatch.setattr(tpt_lib.views.crops, "_resizes_bytes", lambda device: device_takes_bytes)
     image = load(name)
     crops = sample_crops(24, (image.height, image.width), generator=generator())
     assert 0 < crops.flip.sum() < 24
@@ -325,7 +325,7 @@ def test_convention_augmix_mixes_after_normalisation():
 def test_how_many_images_an_operation_takes_at_once_does_not_matter(at_once, cut, monkeypatch):
     params = sample_augmix(len(cut), (224, 224), generator=generator())
     want = apply_augmix(cut, params)
-    monkeypatch.setattr(tpt_lib.augmix, "IN_CACHE", at_once)
+    monkeypatch.setattr(tpt_lib.views.augmix, "IN_CACHE", at_once)
     assert apply_augmix(cut, params).equal(want)
 
 

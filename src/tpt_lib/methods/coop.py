@@ -283,7 +283,7 @@ def _loaded(model: ClipLike, batch: Tensor) -> Tensor:
 
 def _width(model: ClipLike, prompts: ClassPrompts) -> int:
     with torch.no_grad():
-        return model.encode_text(model.embed_tokens(prompts.ids[:1]), prompts.ids[:1]).shape[-1]
+        return model.encode_embeddings(model.embed_tokens(prompts.ids[:1]), prompts.ids[:1]).shape[-1]
 
 
 def _checked_labels(prompts: ClassPrompts, labels: Any, count: int) -> Tensor:

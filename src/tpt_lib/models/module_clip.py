@@ -75,7 +75,7 @@ class ModuleClip:
             module = mirror(module, {})
         return self.image_features(module, pixels.to(weight_of(tower).dtype))
 
-    def encode_text(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
+    def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
         embedding, images = self.token_embedding(self.module), self.image_tower(self.module)
         given = _Given(embeddings.to(weight_of(embedding).dtype))
         module = mirror(self.module, {embedding: given, images: images})

@@ -63,7 +63,7 @@ class ImageSpec:
 class ClipLike(Protocol):
     """All that the library needs of a model. Write these members to bring an unusual checkpoint.
 
-    Features are the model's own, not normalised. ``encode_text`` takes token *embeddings*, so that a learned context
+    Features are the model's own, not normalised. ``encode_embeddings`` takes token *embeddings*, so that a learned context
     can stand where words stood; the ids come along because models pool and mask by them. Computation is in eval mode.
     """
 
@@ -88,7 +88,7 @@ class ClipLike(Protocol):
     def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
         """Features of preprocessed images."""
 
-    def encode_text(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
+    def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
         """The text tower from token embeddings on."""
 
 

@@ -48,6 +48,6 @@ def wrap(
         f"wrap: no adapter knows {type(model).__module__}.{type(model).__name__}. Known are open_clip's CLIP, "
         "CustomTextCLIP and CoCa; transformers' CLIPModel, SiglipModel, Siglip2Model, ChineseCLIPModel and "
         "AltCLIPModel; and modules built like OpenAI's CLIP. For another model write the seven members of "
-        "tpt_lib.ClipLike (encode_image, tokenize, embed_tokens, encode_text, logit_scale, logit_bias, image_spec): "
+        "tpt_lib.ClipLike (encode_image, tokenize, embed_tokens, encode_embeddings, logit_scale, logit_bias, image_spec): "
         "examples/wrap_your_own.py does it in under 40 lines"
     )

@@ -175,7 +175,7 @@ def _general(model: ClipLike, prompts: ClassPrompts, context: Tensor, names: Ten
     rows, columns = torch.ones_like(ids).nonzero(as_tuple=True)
     x = put_tokens(model.embed_tokens(ids).flatten(0, 1), prompts, part[rows], columns, context, names)
     x = rearrange(x, "b (k t) d -> (b k) t d", k=len(ids))
-    features = model.encode_text(x, repeat(ids.to(x.device), "k t -> (b k) t", b=len(context)))
+    features = model.encode_embeddings(x, repeat(ids.to(x.device), "k t -> (b k) t", b=len(context)))
     return rearrange(features, "(b k) e -> b k e", k=len(ids))
 
 

@@ -176,7 +176,7 @@ def test_another_model_in_the_same_file_is_refused(whole):
 def own(base):
     """A model of one's own, of no adapter."""
     inner = fresh("open_clip-vit")
-    members = ("image_spec", "logit_scale", "logit_bias", "tokenize", "embed_tokens", "encode_text", "encode_image")
+    members = ("image_spec", "logit_scale", "logit_bias", "tokenize", "embed_tokens", "encode_embeddings", "encode_image")
     made = type("Own", (base,), {"__init__": lambda self: base.__init__(self)})()
     for name, value in {**{name: getattr(inner, name) for name in members}, "inner": inner.module}.items():
         setattr(made, name, value)
