@@ -30,7 +30,7 @@ def bare_loop(model: tpt.ClipLike, images: list[torch.Tensor], prompts: tpt.Clas
 def run(model: tpt.ClipLike, data: tpt.EvalSet, prompts: tpt.ClassPrompts, workers: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run.jsonl"
-        tpt.evaluate(tpt.tpt_predict, data, model=model, out=out, prompts=prompts, workers=workers, progress=False)
+        tpt.evaluate(tpt.tpt_predict, data, model=model, out=out, prompts=prompts, num_workers=workers, progress=False)
 
 
 def main() -> None:

@@ -134,7 +134,7 @@ def profile(pairs: int) -> dict[str, list[float]]:
     cut = apply_crops(pixels, crops, SPEC.size)
     parts: dict[str, Callable[[], object]] = {
         "read and hash": lambda: image_generator(read_image(image)),
-        "plain view": lambda: tpt.preprocess(image, SPEC),
+        "plain view": lambda: tpt.views.preprocess(image, SPEC),
         "draw crops": lambda: sample_crops(63, (375, 500), generator=torch.Generator().manual_seed(0)),
         "draw AugMix": lambda: sample_augmix(63, SPEC.size, generator=torch.Generator().manual_seed(0)),
         "63 crops": lambda: apply_crops(pixels, crops, SPEC.size),

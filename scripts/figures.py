@@ -9,7 +9,7 @@ from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
 DRAWING = "unicorn"
-TABLES = {table.number: table for table in tpt.paper_tables()}
+TABLES = {table.number: table for table in tpt.paper.paper_tables()}
 
 
 def selection() -> Figure:
@@ -67,13 +67,13 @@ def paper() -> dict[str, Figure]:
 
 def prediction() -> Figure:
     """The figure of the README: a drawing of which TPT mends the prediction."""
-    model, data = tpt.load_tiny(), tpt.tiny_samples()
+    model, data = tpt.load_tiny(), tpt.load_tiny_drawings()
     image, truth = data.samples[data.classes.index(DRAWING)]
     prompts = tpt.class_prompts(model, data.classes, template=data.template)
     features = tpt.encode_views(model, tpt.augment_views(image, model.image_spec, seed=0))
     said = tpt.tpt_predict(model, prompts, features)
     assert isinstance(said, tpt.Prediction)
-    return tpt.plot_prediction(model, prompts, features, said, image, truth=data.classes[truth])
+    return tpt.plots.plot_prediction(model, prompts, features, said, image, truth=data.classes[truth])
 
 
 if __name__ == "__main__":

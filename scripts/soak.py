@@ -82,9 +82,11 @@ def jobs(folder: Path, n_views: int = 64, steps: int = 64) -> dict[str, Callable
         return tpt.bongard_tpt(model, images[:2], images[2:4], images[4:], steps=steps)
 
     def adapt(i: int) -> object:
-        return tpt.memo_adapt(classifier, image(i, folder), spec=tpt.ImageSpec((64, 64)), n_views=max(2, n_views // 4))
+        return tpt.memo_classify(
+            classifier, image(i, folder), spec=tpt.ImageSpec((64, 64)), n_views=max(2, n_views // 4)
+        )
 
-    return {"tpt_classify": classify, "bongard_tpt": solve, "memo_adapt": adapt}
+    return {"tpt_classify": classify, "bongard_tpt": solve, "memo_classify": adapt}
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from oracles.plain import Put, float64, plain_text, plain_tpt
-from support.cases import bias_net, largest, model_of, views_for
+from support.cases import largest, meta_net, model_of, views_for
 from support.zoo import fresh
 
 import tpt_lib
@@ -25,7 +25,7 @@ CONTEXTS = {
     "coop-4": lambda model: {"context": 2 * tpt_lib.gaussian_context(model, 4)},
     "coop-16": lambda model: {"context": 2 * tpt_lib.gaussian_context(model, 16)},
     "class-specific": lambda model: {"context": 2 * tpt_lib.gaussian_context(model, 4, classes=5)},
-    "cocoop": lambda model: {"context": LearnedPrompt(tpt_lib.gaussian_context(model, 4), bias_net())},
+    "cocoop": lambda model: {"context": LearnedPrompt(tpt_lib.gaussian_context(model, 4), meta_net())},
 }
 COLUMNS = {"around": [[1, 2, 3, 4, *range(n, n + 4)] for n in (7, 8, 11, 7, 7)], "coop-16": [list(range(1, 17))] * 5}
 
@@ -40,7 +40,7 @@ class Case:
         with torch.no_grad():
             self.views = views_for(plain_text(module, self.prompts.ids, Put(columns, start.double())), number=64)
         if kind == "cocoop":
-            net = self.prompts.bias_net
+            net = self.prompts.meta_net
             hidden = torch.relu(net.weight1.double() @ self.views[0].double() + net.bias1.double())
             start = start.double() + net.weight2.double() @ hidden + net.bias2.double()
         scale, bias = float(self.model.logit_scale), float(self.model.logit_bias)
@@ -108,10 +108,14 @@ def test_cocoop_as_the_papers_code_fed_it():
     pixels = torch.randn(8, 3, 32, 32)
     raw = model.encode_image(pixels[:1])[0].detach()
     tuned = tune_prompt(
-        model, prompts, tpt_lib.encode_views(model, pixels), context=tpt_lib.conditional_context(prompts, raw), steps=0
+        model,
+        prompts,
+        tpt_lib.encode_views(model, pixels),
+        context=tpt_lib.prompts.conditional_context(prompts, raw),
+        steps=0,
     )
-    shift = prompts.bias_net(raw)
-    assert (shift - prompts.bias_net(F.normalize(raw, dim=0))).norm() > 1e-3
+    shift = prompts.meta_net(raw)
+    assert (shift - prompts.meta_net(F.normalize(raw, dim=0))).norm() > 1e-3
     torch.testing.assert_close(tuned.context, prompts.context + shift)
 
 

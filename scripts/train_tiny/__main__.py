@@ -44,7 +44,7 @@ def main() -> None:
         weights.write_bytes((args.cache / f"seed-{first}.safetensors").read_bytes())
         settings = pool.submit(with_seed, measure_settings, first, args.cache)
         data = [
-            *(tpt_lib.tiny_samples(style) for style in HELD_OUT),
+            *(tpt_lib.load_tiny_drawings(style) for style in HELD_OUT),
             *(drawn_elsewhere(style, drawings) for style in ELSEWHERE),
         ]
         rows = [(seed, pool.submit(with_seed, measure, seed, args.cache, each)) for seed in args.seeds for each in data]

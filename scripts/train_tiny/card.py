@@ -42,12 +42,12 @@ def write_card(
 
 `tpt_lib.load_tiny()` is a CLIP of 4 million numbers ({size / 1e6:.1f} MB in 8 bits) trained on emoji: {names} names, drawn by several artists. It shows
 test-time prompt tuning at work offline, on drawings whose style it has not seen, and it is what the tests and notebooks run on.
-`tpt_lib.tiny_samples(style)` has the drawings, `tpt_lib.tiny_bongard_problems(seed)` problems made of them, and `tpt-lib demo` shows it all.
+`tpt_lib.load_tiny_drawings(style)` has the drawings, `tpt_lib.load_tiny_bongard(seed)` problems made of them, and `tpt-lib demo` shows it all.
 
 ```python
 import tpt_lib as tpt
 
-model, drawings = tpt.load_tiny(), tpt.tiny_samples("noto-v1", n=3)
+model, drawings = tpt.load_tiny(), tpt.load_tiny_drawings("noto-v1", n=3)
 for image, label in drawings.samples:
     print(drawings.classes[label], tpt.tpt_classify(model, image, drawings.classes))
 ```
@@ -77,7 +77,7 @@ Other settings of TPT on {CHOSEN_ON}, seed {seeds[0]} (zero-shot {first["zero-sh
 |{"---|" * len(settings)}
 | {" | ".join(f"{value:.1f}" for value in settings.values())} |
 
-Bongard problems made of sibling categories of emoji (`tiny_bongard_problems(0, n=600)`, two queries each, chance 50%): `bongard_tpt` {bongard["TPT"]:.1f} ± {bongard["half"]:.1f}%,
+Bongard problems made of sibling categories of emoji (`load_tiny_bongard(0, n=600)`, two queries each, chance 50%): `bongard_tpt` {bongard["TPT"]:.1f} ± {bongard["half"]:.1f}%,
 nearest mean feature {bongard["prototype"]:.1f}%.
 
 ## How it was made

@@ -59,7 +59,7 @@ def with_seed(measured: Any, seed: int, cache: Path, *args: Any) -> Any:
 
 
 def drawn_elsewhere(style: str, drawings: Drawings) -> tpt_lib.EvalSet:
-    """What ``tiny_samples`` would give of a style that is not shipped."""
+    """What ``load_tiny_drawings`` would give of a style that is not shipped."""
     pixels = on_white(drawings.styles[style], PIXELS)
     there = drawings.styles[style][:, 3].flatten(1).any(dim=1).nonzero().flatten().tolist()
     return tpt_lib.EvalSet(style, [(pixels[i], i) for i in there], drawings.names)
@@ -67,7 +67,7 @@ def drawn_elsewhere(style: str, drawings: Drawings) -> tpt_lib.EvalSet:
 
 def measure(model: Any, folder: Path, data: tpt_lib.EvalSet) -> dict[str, Any]:
     """A row of the card: accuracy of each method on a style, fixed and broken by TPT, calibration errors."""
-    report = tpt_lib.evaluate(METHODS, data, model=model, out=folder / "style.jsonl", workers=0, progress=True)
+    report = tpt_lib.evaluate(METHODS, data, model=model, out=folder / "style.jsonl", num_workers=0, progress=True)
     found = {row["method"]: row for row in report.rows()}
     paired = report.compare("TPT", "zero-shot").rows[0]
     return {
@@ -84,14 +84,14 @@ def measure(model: Any, folder: Path, data: tpt_lib.EvalSet) -> dict[str, Any]:
 
 def measure_settings(model: Any, folder: Path) -> dict[str, float]:
     """Accuracy under other settings, on the style that settings were chosen on."""
-    data = tpt_lib.tiny_samples(CHOSEN_ON)
-    report = tpt_lib.evaluate(SETTINGS, data, model=model, out=folder / "settings.jsonl", workers=0, progress=True)
+    data = tpt_lib.load_tiny_drawings(CHOSEN_ON)
+    report = tpt_lib.evaluate(SETTINGS, data, model=model, out=folder / "settings.jsonl", num_workers=0, progress=True)
     return {row["method"]: row["top1"] for row in report.rows()}
 
 
 def measure_bongard(model: Any, folder: Path) -> dict[str, float]:
     """Accuracy on problems of the embedded drawings, and half of its 95% interval."""
-    problems = tpt_lib.tiny_bongard_problems(0, n=600)
+    problems = tpt_lib.load_tiny_bongard(0, n=600)
     methods = {"TPT": tpt_lib.bongard_tpt, "prototype": tpt_lib.bongard_prototype}
     report = tpt_lib.evaluate_bongard(methods, problems, model=model, out=folder / "bongard.jsonl")
     found = {row["method"]: row["top1"] for row in report.rows()}

@@ -1,152 +1,104 @@
-"""Test-time prompt tuning (Shu et al., NeurIPS 2022) for any CLIP-like model."""
+"""Test-time prompt tuning (Shu et al., NeurIPS 2022), and the methods around it, for any CLIP-like model.
 
-from tpt_lib.evaluation import (
-    EvalSet,
-    PaperTable,
-    Report,
-    calibration_error,
-    dataset_names,
-    evaluate,
-    evaluate_bongard,
-    hold_out,
-    load_dataset,
-    mcnemar,
-    paper_tables,
-    published,
-)
+The flat names are what a first hour needs. The rest is in ``models``, ``views``, ``prompts``, ``text``, ``methods``,
+``evaluation``, ``paper``, ``plots`` and ``types``.
+"""
+
+from tpt_lib import evaluation, methods, models, paper, plots, prompts, text, types, views
 from tpt_lib.evaluation.compare import compare
-from tpt_lib.evaluation.data.subsets import few_shot
-from tpt_lib.evaluation.table import Table
+from tpt_lib.evaluation.data.eval_set import EvalSet
+from tpt_lib.evaluation.data.load import list_datasets, load_dataset
+from tpt_lib.evaluation.report import Report
+from tpt_lib.evaluation.run.evaluate import evaluate
+from tpt_lib.evaluation.run.evaluate_bongard import evaluate_bongard
 from tpt_lib.features.encode import encode_images, encode_views
 from tpt_lib.logits import class_logits
-from tpt_lib.methods.baselines import (
-    average_predict,
-    ensemble_predict,
-    prompts_predict,
-    vote_predict,
-    zero_shot_predict,
-)
+from tpt_lib.methods.base import get_method, list_methods
 from tpt_lib.methods.bongard import BongardPrediction, bongard_prototype, bongard_tpt, bongard_tpt_many
-from tpt_lib.methods.coop import Fitted, fit_conditional_prompt, fit_prompt
-from tpt_lib.methods.memo import memo_adapt, memo_predict
-from tpt_lib.methods.memo_clip import group_predict
+from tpt_lib.methods.classify import classify
+from tpt_lib.methods.coop import fit_cocoop, fit_coop
+from tpt_lib.methods.memo import memo_classify
+from tpt_lib.methods.memo_clip import memo_clip_predict
+from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tpt import tpt_classify, tpt_predict
+from tpt_lib.methods.view_average import average_predict
+from tpt_lib.methods.view_vote import vote_predict
+from tpt_lib.methods.zero_shot import zero_shot_predict
 from tpt_lib.models.open_clip import load_open_clip
-from tpt_lib.models.protocol import CausalBlock, CausalTower, ClipLike, ImageSpec
+from tpt_lib.models.protocol import ClipLike, ImageSpec
 from tpt_lib.models.transformers import load_transformers
 from tpt_lib.models.wrap import wrap
 from tpt_lib.objectives import entropy, marginal_entropy, select_confident
-from tpt_lib.paper.budgets import budget_table, strategy_table
-from tpt_lib.paper.sweeps import sweep_fractions, sweep_groups, sweep_steps, sweep_views
-from tpt_lib.paper.transfer import relative_improvement, transfer
-from tpt_lib.plots.bongard import plot_bongard
-from tpt_lib.plots.improvement import plot_improvement
-from tpt_lib.plots.prediction import plot_prediction
-from tpt_lib.plots.report import plot_accuracies, plot_reliability
-from tpt_lib.plots.sweep import plot_sweep
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.checkpoints import load_prompt, save_prompt
-from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts, conditional_context
-from tpt_lib.prompts.contexts import BiasNet, LearnedPrompt, gaussian_context
-from tpt_lib.text.encode import InitialText, encode_prompts, initial_text, text_path
-from tpt_lib.tiny import load_tiny, tiny_bongard_problems, tiny_samples
+from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
+from tpt_lib.prompts.contexts import gaussian_context
+from tpt_lib.text.encode import encode_prompts
+from tpt_lib.tiny.drawings import load_tiny_bongard, load_tiny_drawings
+from tpt_lib.tiny.model import load_tiny
 from tpt_lib.tuning import Tuned, tune_prompt
-from tpt_lib.views.augment import ViewsDataset, augment_views
-from tpt_lib.views.augmix import AugMix, apply_augmix, sample_augmix
-from tpt_lib.views.crops import Crops, apply_crops, sample_crops
-from tpt_lib.views.preprocessing import preprocess
+from tpt_lib.views.augment import augment_views
 from tpt_lib.views.reading import ImageError, read_image
-from tpt_lib.views.seeding import image_generator
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AugMix",
-    "BiasNet",
     "BongardPrediction",
-    "CausalBlock",
-    "CausalTower",
     "ClassPrompts",
     "ClipLike",
-    "Crops",
     "EvalSet",
-    "Fitted",
     "ImageError",
     "ImageSpec",
-    "InitialText",
-    "LearnedPrompt",
-    "PaperTable",
     "Prediction",
     "Report",
-    "Table",
     "Tuned",
-    "ViewsDataset",
-    "apply_augmix",
-    "apply_crops",
     "augment_views",
     "average_predict",
     "bongard_prototype",
     "bongard_tpt",
     "bongard_tpt_many",
-    "budget_table",
-    "calibration_error",
     "class_logits",
     "class_prompts",
+    "classify",
     "compare",
-    "conditional_context",
-    "dataset_names",
     "encode_images",
     "encode_prompts",
     "encode_views",
-    "ensemble_predict",
     "entropy",
     "evaluate",
     "evaluate_bongard",
-    "few_shot",
-    "fit_conditional_prompt",
-    "fit_prompt",
+    "evaluation",
+    "fit_cocoop",
+    "fit_coop",
     "gaussian_context",
-    "group_predict",
-    "hold_out",
-    "image_generator",
-    "initial_text",
+    "get_method",
+    "list_datasets",
+    "list_methods",
     "load_dataset",
     "load_open_clip",
     "load_prompt",
     "load_tiny",
+    "load_tiny_bongard",
+    "load_tiny_drawings",
     "load_transformers",
     "marginal_entropy",
-    "mcnemar",
-    "memo_adapt",
-    "memo_predict",
-    "paper_tables",
-    "plot_accuracies",
-    "plot_bongard",
-    "plot_improvement",
-    "plot_prediction",
-    "plot_reliability",
-    "plot_sweep",
-    "preprocess",
-    "prompts_predict",
-    "published",
+    "memo_classify",
+    "memo_clip_predict",
+    "methods",
+    "models",
+    "paper",
+    "plots",
+    "prompts",
     "read_image",
-    "relative_improvement",
-    "sample_augmix",
-    "sample_crops",
     "save_prompt",
     "select_confident",
-    "strategy_table",
-    "sweep_fractions",
-    "sweep_groups",
-    "sweep_steps",
-    "sweep_views",
-    "text_path",
-    "tiny_bongard_problems",
-    "tiny_samples",
+    "template_ensemble_predict",
+    "text",
     "tpt_classify",
     "tpt_predict",
-    "transfer",
     "tune_prompt",
+    "types",
+    "views",
     "vote_predict",
     "wrap",
     "zero_shot_predict",

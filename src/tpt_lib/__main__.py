@@ -2,7 +2,7 @@
 
 import sys
 
-from tpt_lib.cli.parser.parser import main
+from tpt_lib.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

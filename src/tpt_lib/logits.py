@@ -14,12 +14,15 @@ __all__ = ["class_logits"]
 def class_logits(
     model: ClipLike, image_features: Float[Tensor, "*b n e"], text_features: Float[Tensor, "*b k e"]
 ) -> Float[Tensor, "*b n k"]:
-    r"""Logits :math:`\tau\,\mathrm{sim}(\mathbf t_k, \mathbf v_n) + b` (section 3.1) of normalised features.
+    r"""Compute logits :math:`\tau\,\mathrm{sim}(\mathbf t_k, \mathbf v_n) + b` of normalized features (section 3.1).
 
     Args:
         model: gives the scale :math:`\tau` and the bias :math:`b` (0 for CLIP).
         image_features: ``(…, N, E)``, as ``encode_views`` returns them.
         text_features: ``(…, K, E)``, as ``encode_prompts`` returns them.
+
+    Returns:
+        Logits ``(…, N, K)``, float32.
 
     >>> class_logits(model, torch.eye(256)[:2], torch.eye(256)[:3]).shape
     torch.Size([2, 3])

@@ -12,7 +12,7 @@ __all__ = ["entropy", "marginal_entropy", "select_confident"]
 
 
 def entropy(logits: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Entropy of each prediction, :math:`\mathbf H(p) = -\sum_{i=1}^K p_i \log p_i` with :math:`p = \mathrm{softmax}`.
+    r"""Return the entropy of each prediction, :math:`\mathbf H(p) = -\sum_{i=1}^K p_i \log p_i`, with the softmax :math:`p`.
 
     Natural logarithm, float32, :math:`0 \log 0 = 0`.
 
@@ -26,26 +26,31 @@ def entropy(logits: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
 
 
 def marginal_entropy(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b"]:
-    r"""Entropy of the averaged prediction (equation 4 of the paper), the objective that TPT minimises.
+    r"""Return the entropy of the averaged prediction (equation 4), the objective that TPT minimizes.
 
     .. math:: \mathbf H(\tilde p), \quad \tilde p = \frac 1N \sum_{n=1}^N \mathrm{softmax}(\mathrm{logits}_n)
 
     Args:
-        logits: those of the selected views ``(…, N, K)``.
+        logits: logits of the selected views ``(…, N, K)``.
 
     >>> marginal_entropy(torch.tensor([[9.0, -torch.inf], [-torch.inf, 9.0]]))  # two views that contradict each other
     tensor(0.6931)
     """
     _check(logits, "marginal_entropy", 2)
-    return _entropy(_log_softmax(logits).logsumexp(dim=-2) - math.log(logits.shape[-2]))
+    return _entropy(log_marginal(logits))
+
+
+def log_marginal(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b k"]:
+    r"""Return the logarithm of the averaged prediction, :math:`\log \frac 1N \sum_n \mathrm{softmax}(\mathrm{logits}_n)`."""
+    return _log_softmax(logits).logsumexp(dim=-2) - math.log(logits.shape[-2])
 
 
 def select_confident(logits: Float[Tensor, "*b n k"], *, fraction: float = 0.1) -> Int[Tensor, "*b m"]:
-    r"""Indices of the most confident views: the :math:`\max(1, \lfloor\rho N\rfloor)` of lowest entropy, lowest first.
+    r"""Return the indices of the most confident views: the :math:`\max(1, \lfloor\rho N\rfloor)` of lowest entropy.
 
     Args:
-        logits: ``(…, N, K)``, a row a view.
-        fraction: the cutoff :math:`\rho`; 0.1 of 64 views keeps 6.
+        logits: logits of the views ``(…, N, K)``.
+        fraction: the cutoff :math:`\rho` (default 0.1, which keeps 6 of 64 views).
 
     Convention: ties go to the smaller index. The paper's percentile mask would keep 7 of 64; its released code keeps 6.
 
@@ -64,7 +69,7 @@ def _entropy(log_p: Tensor) -> Tensor:
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    """Finite, so that a class of probability 0 gives no NaN, neither here nor in a gradient."""
+    """Return finite values, so that a class of probability 0 gives no NaN, neither here nor in a gradient."""
     _check(logits, "entropy", 1)
     return logits.float().log_softmax(dim=-1).clamp(min=torch.finfo(torch.float32).min)
 

@@ -1,92 +1,173 @@
-"""What a method says of an image, in numbers, in a line and in a notebook."""
+"""What a method says about an image or a batch of images."""
 
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from tpt_lib.objectives import entropy
 
 __all__ = ["Prediction"]
 
+SHOWN = 8  # images of a batch that a notebook shows
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
-    """The classes' logits for one image, and how they came about.
+    """Class logits of one image ``(K,)`` or of a batch ``(B, K)``, and how they came about.
+
+    Every tensor has the batch dimension in front. ``len``, indexing and iteration work on a batch and give one prediction
+    per image.
 
     Attributes:
         names: the class names.
-        logits: those of the plain image ``(K,)``, float32.
-        zero_shot: what the model said before tuning; None if this is that.
-        tuned: whether tuning was applied; if a loss was not finite it was not, and this equals ``zero_shot``.
-        loss_before: the objective (for TPT the marginal entropy) on the selected views, before tuning.
-        loss_after: the same, after tuning.
-        selected: indices of the views that were trusted.
-        context: the tuned context.
+        logits: logits of the plain image ``(…, K)``, float32.
+        zero_shot: what the model says without the method; None where this is that.
+        tuned: whether tuning was applied ``(…)``. It is False where a loss or gradient was not finite, and then the prediction
+            equals ``zero_shot``. None for methods that do not tune.
+        loss_before: the objective on the selected views before tuning ``(…)``; not finite where tuning was not applied.
+        loss_after: the same after tuning.
+        selected: indices of the views that were used ``(…, M)``, -1 where an image has fewer than others of its batch.
+        context: the tuned context ``(…, *prompts.context.shape)``.
+
+    >>> one = Prediction(("cat", "dog"), torch.tensor([2.0, 0.0]))
+    >>> one.label, one.index, one
+    ('cat', 0, <Prediction 'cat' 0.88, 'dog' 0.12>)
+    >>> batch = Prediction(("cat", "dog"), torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    >>> batch.labels, [each.label for each in batch]
+    (['cat', 'dog'], ['cat', 'dog'])
     """
 
     names: tuple[str, ...]
-    logits: Float[Tensor, " k"]
+    logits: Float[Tensor, "*b k"]
     zero_shot: Prediction | None = None
-    tuned: bool = False
-    loss_before: float | None = None
-    loss_after: float | None = None
-    selected: Tensor | None = field(default=None)
-    context: Tensor | None = field(default=None)
+    tuned: Bool[Tensor, "*b"] | None = None
+    loss_before: Float[Tensor, "*b"] | None = None
+    loss_after: Float[Tensor, "*b"] | None = None
+    selected: Int[Tensor, "*b kept"] | None = None
+    context: Float[Tensor, "*bk l d"] | None = None
 
     def __post_init__(self) -> None:
+        if self.logits.ndim not in (1, 2) or self.logits.shape[-1] != len(self.names):
+            raise ValueError(
+                f"Prediction: there are {len(self.names)} names, so logits must have shape ({len(self.names)},), or "
+                f"(B, {len(self.names)}) for a batch, but got {tuple(self.logits.shape)}"
+            )
         check_finite("Prediction", self.logits)
 
+    @classmethod
+    def stack(cls, predictions: Sequence[Prediction]) -> Prediction:
+        """Return the batch of predictions of single images, which must all come from one method.
+
+        >>> one = Prediction(("cat", "dog"), torch.tensor([2.0, 0.0]))
+        >>> len(Prediction.stack([one, one, one]))
+        3
+        """
+        values: dict[str, Any] = {}
+        for name in (field.name for field in fields(cls) if field.name != "names"):
+            each: list[Any] = [getattr(one, name) for one in predictions]
+            if any(value is None for value in each):
+                values[name] = None
+            elif name == "zero_shot":
+                values[name] = cls.stack(each)
+            elif name == "selected":
+                values[name] = pad_sequence(each, batch_first=True, padding_value=-1)
+            else:
+                values[name] = torch.stack(each)
+        return cls(predictions[0].names, **values)
+
+    def __len__(self) -> int:
+        self._of_batch("len()")
+        return len(self.logits)
+
+    def __getitem__(self, index: int | slice) -> Prediction:
+        self._of_batch("indexing")
+        parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        values: dict[str, Any] = {
+            name: None if part is None else part[index] for name, part in parts.items() if name != "names"
+        }
+        if isinstance(index, int) and values["selected"] is not None:
+            values["selected"] = values["selected"][values["selected"] >= 0]
+        return Prediction(self.names, **values)
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return (self[i] for i in range(len(self)))
+
     @property
-    def probs(self) -> Float[Tensor, " k"]:
+    def probs(self) -> Float[Tensor, "*b k"]:
+        """Class probabilities ``(…, K)``."""
         return self.logits.softmax(dim=-1)
 
     @property
+    def indices(self) -> Int[Tensor, "*b"]:
+        """The likeliest class of each image ``(…)``."""
+        return self.logits.argmax(dim=-1)
+
+    @property
+    def labels(self) -> list[str]:
+        """The name of the likeliest class, for each image of a batch."""
+        return [self.names[i] for i in self.indices.reshape(-1).tolist()]
+
+    @property
     def index(self) -> int:
-        return int(self.logits.argmax())
+        """The likeliest class of one image."""
+        self._of_one("index", "indices")
+        return int(self.indices)
 
     @property
     def label(self) -> str:
+        """The name of the likeliest class of one image."""
         return self.names[self.index]
 
     @property
-    def entropy(self) -> float:
-        """Entropy of the prediction for the plain image; ``zero_shot.entropy`` is that before tuning."""
-        return float(entropy(self.logits))
+    def entropy(self) -> Float[Tensor, "*b"]:
+        """Entropy of each prediction ``(…)``, in nats."""
+        return entropy(self.logits)
 
     def top(self, k: int = 5) -> list[tuple[str, float]]:
-        """The ``k`` likeliest classes with their probabilities, or all where there are fewer."""
+        """Return the ``k`` likeliest classes of one image with their probabilities, or all if there are fewer."""
+        self._of_one("top", "probs.topk")
         values, at = self.probs.topk(min(k, len(self.names)))
         return [(self.names[i], p) for i, p in zip(at.tolist(), values.tolist(), strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it but the context, in types that JSON has."""
+        """Return the prediction of one image, without its context, in types that JSON has."""
         return {
             "label": self.label,
             "index": self.index,
             "probs": self.probs.tolist(),
             "logits": self.logits.tolist(),
-            "entropy": self.entropy,
-            "tuned": self.tuned,
-            "loss_before": self.loss_before,
-            "loss_after": self.loss_after,
+            "entropy": float(self.entropy),
+            "tuned": bool(self.tuned),
+            "loss_before": _finite(self.loss_before),
+            "loss_after": _finite(self.loss_after),
             "selected": None if self.selected is None else self.selected.tolist(),
             "zero_shot": None if self.zero_shot is None else self.zero_shot.to_dict(),
         }
 
     def __repr__(self) -> str:
+        if self.logits.ndim == 2:
+            shown = ", ".join(map(repr, self.labels[:3])) + (", …" if len(self) > 3 else "")
+            return f"<Prediction of {len(self)} images: {shown}>"
         top = ", ".join(f"{name!r} {p:.2f}" for name, p in self.top(3))
         if self.zero_shot is None:
             return f"<Prediction {top}>"
-        before = f"{self.zero_shot.label!r} {self.zero_shot.probs.max():.2f}"
-        return f"<Prediction {top}; before tuning {before}>" if self.tuned else f"<Prediction {top}; not tuned>"
+        if self.tuned is not None and not self.tuned:
+            return f"<Prediction {top}; not tuned>"
+        return f"<Prediction {top}; zero-shot {self.zero_shot.label!r} {self.zero_shot.probs.max():.2f}>"
 
     def _repr_html_(self) -> str:
-        """Bars of the likeliest classes, before and after tuning, as in the paper's appendix."""
+        """Show bars of the likeliest classes before and after, as in the paper's appendix."""
+        if self.logits.ndim == 2:
+            return "".join(one._repr_html_() for one in self[:SHOWN])
         before = self.zero_shot or self
         shown = dict.fromkeys([name for name, _ in self.top()] + [name for name, _ in before.top(3)])
         rows = []
@@ -95,16 +176,19 @@ class Prediction:
             bars = [(self.probs[at].item(), "#2b6cb0")]
             if self.zero_shot is not None:
                 bars.insert(0, (before.probs[at].item(), "#b0b7c3"))
-            drawn = "".join(
-                f'<div style="display:flex;align-items:center;gap:6px"><div style="background:{colour};height:9px;'
-                f'width:{max(1, round(240 * p))}px"></div><small>{p:.3f}</small></div>'
-                for p, colour in bars
-            )
             weight = "bold" if name == self.label else "normal"
             label = f'<td style="text-align:right;font-weight:{weight}">{html.escape(name)}</td>'
-            rows.append(f'<tr>{label}<td style="text-align:left">{drawn}</td></tr>')
-        legend = "grey: before tuning, blue: after" if self.zero_shot is not None else "zero-shot"
+            rows.append(f'<tr>{label}<td style="text-align:left">{"".join(_bar(*bar) for bar in bars)}</td></tr>')
+        legend = "gray: zero-shot, blue: this method" if self.zero_shot is not None else "zero-shot"
         return f'<table>{"".join(rows)}<caption style="caption-side:bottom">{legend}</caption></table>'
+
+    def _of_one(self, what: str, instead: str) -> None:
+        if self.logits.ndim == 2:
+            raise TypeError(f"Prediction: {what} is for one image, and this is a batch of {len(self)}; use {instead}")
+
+    def _of_batch(self, what: str) -> None:
+        if self.logits.ndim == 1:
+            raise TypeError(f"Prediction: {what} is for a batch, and this is one image; classify a list to get a batch")
 
 
 def check_finite(what: str, logits: Tensor) -> None:
@@ -113,3 +197,14 @@ def check_finite(what: str, logits: Tensor) -> None:
             f"{what}: {int((~logits.isfinite()).sum())} of {logits.numel()} logits are not finite; look for NaN or infinite "
             "weights in the model"
         )
+
+
+def _finite(value: Tensor | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _bar(p: float, color: str) -> str:
+    return (
+        f'<div style="display:flex;align-items:center;gap:6px"><div style="background:{color};height:9px;'
+        f'width:{max(1, round(240 * p))}px"></div><small>{p:.3f}</small></div>'
+    )

@@ -1,44 +1,64 @@
-"""The loop of test-time prompt tuning, and nothing else."""
+"""The optimization loop of test-time prompt tuning, and the one loop that all methods with gradients share."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypedDict, TypeVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from tpt_lib.logits import class_logits
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
-from tpt_lib.prompts.class_prompts import ClassPrompts, conditional_context
-from tpt_lib.text.encode import initial_text, text_encoder
+from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, conditional_context
+from tpt_lib.text.encode import TextEncoder, open_encoder
+from tpt_lib.text.initial import initial_text
+from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select
 
-__all__ = ["Tuned", "tune_prompt"]
+__all__ = ["TuneOptions", "Tuned", "tune_prompt"]
+
+T = TypeVar("T")
+PullBack = Callable[[Tensor], list[list[Tensor]]]
+
+
+class TuneOptions(TypedDict, total=False):
+    """The keywords of ``tune_prompt``, which every function that tunes a prompt takes."""
+
+    context: Tensor | None
+    objective: Objective
+    regularizer: Regularizer | None
+    select: Select
+    steps: int
+    lr: float
+    optimizer: OptimizerFactory
+    on_step: Callable[[int, Tensor, Tensor], None] | None
 
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """What tuning found. For a batch of images every tensor has its dimension in front, and ``selected`` is a list.
+    """What tuning found for one image; for a batch, every tensor has the batch dimension in front.
 
     Attributes:
         context: the tuned context, of the prompts' shape, float32.
-        names: the tuned name tokens ``(K, M, D)`` where names are free, else None.
-        text_features: normalised features of the tuned prompts ``(K, E)``.
-        initial_features: those before tuning.
+        name_tokens: the tuned name tokens ``(K, M, D)`` where names are free, else None.
+        text_features: normalized features of the tuned prompts ``(K, E)``.
+        initial_features: the same before tuning.
         losses: the loss before each step, and after the last ``(steps + 1,)``.
-        selected: indices of the views that the loss was computed on.
+        selected: indices of the views that the loss was computed on ``(M,)``; in a batch, -1 where an image has fewer.
         applied: False where a loss or gradient was not finite, which leaves the prompt as it was.
     """
 
     context: Float[Tensor, "*bk l d"]
-    names: Float[Tensor, "*b k m d"] | None
+    name_tokens: Float[Tensor, "*b k m d"] | None
     text_features: Float[Tensor, "*b k e"]
     initial_features: Float[Tensor, "*b k e"]
     losses: Float[Tensor, "*b s"]
-    selected: Tensor | list[Tensor]
+    selected: Int[Tensor, "*b kept"]
     applied: Bool[Tensor, "*b"]
 
 
@@ -48,15 +68,15 @@ def tune_prompt(
     image_features: Float[Tensor, "*b n e"],
     *,
     context: Float[Tensor, "*bk l d"] | None = None,
-    objective: Callable[[Tensor], Tensor] = marginal_entropy,
-    regularizer: Callable[[Tensor], Tensor] | None = None,
-    select: Callable[[Tensor], Tensor] = select_confident,
+    objective: Objective = marginal_entropy,
+    regularizer: Regularizer | None = None,
+    select: Select = select_confident,
     steps: int = 1,
     lr: float = 5e-3,
-    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
+    optimizer: OptimizerFactory = torch.optim.AdamW,
     on_step: Callable[[int, Tensor, Tensor], None] | None = None,
 ) -> Tuned:
-    r"""Tune the prompts' context to the views of one image, or of each of several (section 3.2).
+    r"""Tune the prompts' context to the views of one image, or of each of several images (section 3.2).
 
     .. math:: \mathbf p^* = \arg\min_{\mathbf p} \mathbf H(\tilde p{}_{\mathbf p}(y \mid X_{\mathrm{test}}))
 
@@ -65,16 +85,19 @@ def tune_prompt(
     Args:
         model: the model.
         prompts: where tuning starts; a CoCoOp context is first shifted by the feature of row 0, the plain image.
-        image_features: normalised features of the views ``(N, E)``, or of the views of several images ``(B, N, E)``.
+        image_features: normalized features of the views ``(N, E)``, or of the views of several images ``(B, N, E)``.
         context: another start than the prompts' own, ``(…, *prompts.context.shape)``. The paper's code fed CoCoOp's network
-            the feature as the model gives it, not normalised: ``conditional_context(prompts, model.encode_image(x)[0])``.
-        objective: from the selected views' logits ``(M, K)`` to a scalar.
-        regularizer: from the text features ``(K, E)`` to a scalar that is added to the objective.
-        select: from the logits of all views ``(N, K)`` to the indices ``(M,)`` of those to use.
-        steps: how many; 0 leaves the prompt as it is.
-        lr: the learning rate.
+            the feature as the model gives it, not normalized: ``conditional_context(prompts, model.encode_image(x)[0])``.
+        objective: function from the selected views' logits ``(M, K)`` to a scalar (default ``marginal_entropy``).
+        regularizer: function from the text features ``(K, E)`` to a scalar that is added to the objective.
+        select: function from the logits of all views ``(N, K)`` to the indices ``(M,)`` of those to use.
+        steps: number of steps (default 1); 0 leaves the prompt as it is.
+        lr: learning rate (default 5e-3).
         optimizer: called as ``optimizer([context], lr=lr)``; AdamW's other settings are PyTorch's, as in the paper's code.
         on_step: called after each step with its number, the losses before it ``(B,)`` and the new contexts ``(B, …)``.
+
+    Returns:
+        The tuned context and its text features.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog", "red panda"])
     >>> views = torch.nn.functional.normalize(torch.randn(64, 256), dim=-1)
@@ -89,77 +112,118 @@ def tune_prompt(
             start = conditional_context(prompts, views[:, 0])
         else:
             start = context.detach().float().expand(len(views), *prompts.context.shape)
-        tokens = [_free_tokens(prompts, context) for context in start]
-        optimizers = [optimizer(own, lr=lr) for own in tokens]
-        encode = text_encoder(model, prompts)
-        if context is None and prompts.bias_net is None:
-            text, pull_back = _initial(model, prompts, len(views))
-        else:
-            text, pull_back = _current(encode, tokens)
-        selected = [_checked_selection(select, class_logits(model, v, t)) for v, t in zip(views, text, strict=True)]
+        before = [[one] if prompts.name_tokens is None else [one, prompts.name_tokens] for one in start]
+        tokens = [[token.detach().clone().requires_grad_() for token in own] for own in before]
+        encoder = open_encoder(model, prompts)
+        shared = context is None and prompts.meta_net is None
+        first = _initial(encoder, len(views)) if shared else _current(encoder, tokens)
+        untuned = first[0].detach()
+        selected = [_selection(select, class_logits(model, v, t)) for v, t in zip(views, untuned, strict=True)]
 
-        def loss_of(text: Tensor) -> Tensor:
+        def losses_of(text: Tensor) -> Tensor:
             losses = []
             for v, kept, t in zip(views, selected, text, strict=True):
                 loss = objective(class_logits(model, v[kept], t))
                 losses.append(loss if regularizer is None else loss + regularizer(t))
             return torch.stack(losses)
 
-        untuned, losses = text, []
-        applied = torch.ones(len(views), dtype=torch.bool, device=views.device)
-        for step in range(steps):
+        def gradients(step: int) -> tuple[Tensor, list[list[Tensor]]]:
+            text, pull_back = first if step == 0 else _current(encoder, tokens)
             text = text.detach().requires_grad_()
-            loss = loss_of(text)
-            gradients = pull_back(torch.autograd.grad(loss.sum(), text)[0])
-            for own, its_gradients, its_optimizer in zip(tokens, gradients, optimizers, strict=True):
-                for token, gradient in zip(own, its_gradients, strict=True):
-                    token.grad = gradient
-                its_optimizer.step()
-            applied &= loss.isfinite() & torch.stack(
-                [torch.cat([g.flatten() for g in f]).isfinite().all() for f in gradients]
-            )
-            losses.append(loss.detach())
-            if on_step is not None:
-                on_step(step, losses[-1], torch.stack([own[0].detach() for own in tokens]))
-            with torch.set_grad_enabled(step + 1 < steps):
-                text, pull_back = _current(encode, tokens)
+            losses = losses_of(text)
+            return losses.detach(), pull_back(torch.autograd.grad(losses.sum(), text)[0])
 
+        def report(step: int, losses: Tensor) -> None:
+            if on_step is not None:
+                on_step(step, losses, torch.stack([own[0].detach() for own in tokens]))
+
+        optimizers = [optimizer(own, lr=lr) for own in tokens]
+        losses, applied = descend(tokens, before, optimizers, range(steps), gradients, report)
     with torch.inference_mode(False), torch.no_grad():
-        losses.append(loss_of(text))
-        text = _where(applied, text, untuned)
-        found = _where(applied, torch.stack([own[0] for own in tokens]), start)
-        names = None
-        if prompts.name_tokens is not None:
-            names = _where(applied, torch.stack([own[1] for own in tokens]), prompts.name_tokens)
-    if not applied.all():
-        warnings.warn(
-            f"tune_prompt: a loss or gradient was not finite for {int((~applied).sum())} of {len(applied)} images; "
-            "their prompts are left as they were",
-            stacklevel=2,
+        text = _current(encoder, tokens)[0] if steps else untuned
+        text = torch.where(applied[:, None, None], text, untuned)
+        name_tokens = None if prompts.name_tokens is None else torch.stack([own[1].detach() for own in tokens])
+        tuned = Tuned(
+            context=torch.stack([own[0].detach() for own in tokens]),
+            name_tokens=name_tokens,
+            text_features=text,
+            initial_features=untuned,
+            losses=torch.stack([*losses, losses_of(text)], dim=1),
+            selected=pad_sequence(selected, batch_first=True, padding_value=-1),
+            applied=applied,
         )
-    tuned = Tuned(found, names, text, untuned.detach(), torch.stack(losses, dim=1), selected, applied)
+    warn_not_applied("tune_prompt", applied)
     return tuned if image_features.ndim == 3 else _only(tuned)
 
 
-def _free_tokens(prompts: ClassPrompts, context: Tensor) -> list[Tensor]:
-    free = [context] if prompts.name_tokens is None else [context, prompts.name_tokens]
-    return [token.detach().clone().requires_grad_() for token in free]
+def descend(
+    leaves: Sequence[Sequence[Tensor]],
+    before: Sequence[Sequence[Tensor]],
+    optimizers: Sequence[torch.optim.Optimizer],
+    steps: Iterable[T],
+    gradients: Callable[[T], tuple[Tensor, Sequence[Sequence[Tensor | None]]]],
+    on_step: Callable[[T, Tensor], None] | None = None,
+) -> tuple[list[Tensor], Bool[Tensor, " b"]]:
+    """Minimize B independent losses, each over its own leaves with its own optimizer, one step for each item of ``steps``.
+
+    Convention: where a loss or gradient is not finite, the leaves get back their values ``before``. There is no
+    synchronization with an accelerator in the loop.
+
+    Args:
+        leaves: the tensors of each problem, which change in place.
+        before: their values before the first step.
+        optimizers: an optimizer of each problem's leaves.
+        steps: what ``gradients`` is called with, such as ``range(steps)`` or batches of data.
+        gradients: returns the losses ``(B,)`` and the gradients of each problem's leaves, None where one is not used.
+        on_step: called after each step with its item and the losses before it.
+
+    Returns:
+        The losses ``(B,)`` before each step, and whether each problem's steps were applied ``(B,)``.
+    """
+    applied = torch.ones(len(leaves), dtype=torch.bool, device=leaves[0][0].device)
+    history = []
+    for step in steps:
+        losses, found = gradients(step)
+        for own, grads, optimizer in zip(leaves, found, optimizers, strict=True):
+            for leaf, gradient in zip(own, grads, strict=True):
+                leaf.grad = gradient
+            optimizer.step()
+        applied &= losses.isfinite() & torch.stack([_all_finite(grads, applied) for grads in found])
+        history.append(losses)
+        if on_step is not None:
+            on_step(step, losses)
+    with torch.no_grad():
+        for own, initial, ok in zip(leaves, before, applied, strict=True):
+            for leaf, value in zip(own, initial, strict=True):
+                leaf.copy_(torch.where(ok, leaf, value.to(leaf.dtype)))
+    return history, applied
 
 
-PullBack = Callable[[Tensor], list[list[Tensor]]]
+def _all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
+    flags = [gradient.isfinite().all() for gradient in gradients if gradient is not None]
+    return torch.stack(flags).all() if flags else torch.ones_like(like[0])
 
 
-def _initial(model: ClipLike, prompts: ClassPrompts, images: int) -> tuple[Tensor, PullBack]:
-    """Text features ``(B, K, E)`` before the first step, and what takes gradients in them to the tokens: one graph for all."""
-    initial = initial_text(model, prompts)
-    text = initial.features.detach()
+def warn_not_applied(caller: str, applied: Tensor) -> None:
+    if not applied.all():
+        warnings.warn(
+            f"{caller}: a loss or gradient was not finite in {int((~applied).sum())} of {len(applied)} cases; what was to be "
+            "tuned there is left as it was",
+            stacklevel=3,
+        )
+
+
+def _initial(encoder: TextEncoder, images: int) -> tuple[Tensor, PullBack]:
+    """Return text features ``(B, K, E)`` before the first step, and what takes gradients in them to the tokens."""
+    initial = initial_text(encoder)
+    text = initial.features
     return text.expand(images, *text.shape), lambda upstream: [initial.gradients(u) for u in upstream]
 
 
-def _current(encode: Callable[[Tensor, Tensor | None], Tensor], tokens: list[list[Tensor]]) -> tuple[Tensor, PullBack]:
-    """The same at the images' own tokens."""
+def _current(encoder: TextEncoder, tokens: list[list[Tensor]]) -> tuple[Tensor, PullBack]:
+    """Return the same at the images' own tokens."""
     stacked = [torch.stack(parts) for parts in zip(*tokens, strict=True)]
-    text = encode(stacked[0], stacked[1] if len(stacked) > 1 else None)
+    text = encoder(stacked[0], stacked[1] if len(stacked) > 1 else None)
 
     def pull_back(upstream: Tensor) -> list[list[Tensor]]:
         found = iter(torch.autograd.grad(text, [token for own in tokens for token in own], upstream))
@@ -168,17 +232,12 @@ def _current(encode: Callable[[Tensor, Tensor | None], Tensor], tokens: list[lis
     return text, pull_back
 
 
-def _where(applied: Tensor, tuned: Tensor, untuned: Tensor) -> Tensor:
-    return torch.where(applied.reshape(-1, *[1] * (tuned.ndim - 1)), tuned, untuned).detach()
-
-
 def _only(tuned: Tuned) -> Tuned:
-    names = None if tuned.names is None else tuned.names[0]
-    rest = (tuned.text_features, tuned.initial_features, tuned.losses, tuned.selected, tuned.applied)
-    return Tuned(tuned.context[0], names, *(each[0] for each in rest))
+    first: dict[str, Any] = {name: None if value is None else value[0] for name, value in vars(tuned).items()}
+    return Tuned(**first)
 
 
-def _checked_selection(select: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+def _selection(select: Select, logits: Tensor) -> Tensor:
     kept = select(logits)
     if not isinstance(kept, Tensor) or kept.ndim != 1 or kept.dtype not in (torch.int64, torch.int32) or len(kept) == 0:
         what = f"{kept.dtype} of shape {tuple(kept.shape)}" if isinstance(kept, Tensor) else type(kept).__name__
@@ -189,6 +248,7 @@ def _checked_selection(select: Callable[[Tensor], Tensor], logits: Tensor) -> Te
 
 
 def _check(prompts: ClassPrompts, features: Tensor, steps: int) -> None:
+    check_one_template("tune_prompt", prompts)
     if not features.is_floating_point() or features.ndim not in (2, 3) or 0 in features.shape:
         raise ValueError(
             "tune_prompt: image_features must be floats of shape (N, E), or (B, N, E) for several images, but got "
@@ -202,6 +262,6 @@ def _check(prompts: ClassPrompts, features: Tensor, steps: int) -> None:
         raise ValueError(f"tune_prompt: steps must be 0 or more, but got {steps}")
     if steps and 0 in prompts.context.shape and prompts.name_tokens is None:
         raise ValueError(
-            "tune_prompt: the template has no words beside the name, so there is no context to tune; "
+            "tune_prompt: the template has no words besides the name, so there is no context to tune; "
             "give it some, as in 'a photo of a {}.', or pass steps=0"
         )

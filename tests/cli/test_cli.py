@@ -133,7 +133,7 @@ def test_a_bad_image_is_named_and_the_others_are_classified(capsys, tmp_path):
 def test_a_learned_prompt(capsys, tmp_path):
     path = save(tmp_path / "a.png")
     context = tpt_lib.gaussian_context(tiny(), 5, sigma=1.0)
-    tpt_lib.save_prompt("coop.pth.tar", tpt_lib.LearnedPrompt(context))
+    tpt_lib.save_prompt("coop.pth.tar", tpt_lib.prompts.LearnedPrompt(context))
     _, out, _ = ran(capsys, f"classify {path} --classes cat dog --prompt coop.pth.tar --views 4 --json")
     prompts = tpt_lib.class_prompts(tiny(), ["cat", "dog"], context=context)
     want = tpt_lib.tpt_classify(tiny(), path, prompts, n_views=4)
@@ -190,7 +190,7 @@ def test_evaluate_goes_on_and_is_reported(capsys, tmp_path):
     code, _, (error,) = ran(capsys, f"{line} --seeds 0 1")
     assert code == 2
     assert "is of another run: seeds is [0] there and [0, 1] here" in error
-    data = tpt_lib.tiny_samples(STYLE)
+    data = tpt_lib.load_tiny_drawings(STYLE)
     prompts = tpt_lib.class_prompts(tiny(), data.classes)
     image, _ = data.samples[rows[1]["truth"]]
     views = tpt_lib.augment_views(image, tiny().image_spec, n_views=4)
@@ -288,7 +288,7 @@ def test_datasets(capsys, tmp_path):
     rows = {row["name"]: row for row in json.loads(ran(capsys, "datasets --json")[1])}
     assert rows["dtd"] == {"name": "dtd", "classes": 47, "train": 2820, "val": 1128, "test": 1692, "views": "augmix"}
     assert (rows[STYLE]["test"], rows["tiny-bongard"]["test"]) == (430, 60)
-    assert set(tpt_lib.dataset_names()) <= set(rows)
+    assert set(tpt_lib.list_datasets()) <= set(rows)
     (tmp_path / "imagenet-r/n01443537").mkdir(parents=True)
     out = ran(capsys, "datasets --root .")[1]
     assert re.search(

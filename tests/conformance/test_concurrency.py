@@ -52,8 +52,8 @@ def answers(model, number):
 def from_images(model, prompts, classifier, number):
     image = torch.randint(256, (3, 40, 60), dtype=torch.uint8, generator=torch.Generator().manual_seed(number))
     found = tpt.tpt_classify(model, image, prompts, n_views=8, recipe="augmix", steps=2)
-    adapted = tpt.memo_adapt(classifier, image, spec=tpt.ImageSpec((32, 32)), n_views=4, lr=0.1)
-    group = tpt.group_predict(model, prompts, tpt.augment_views(image, model.image_spec, n_views=4), group="image")
+    adapted = tpt.memo_classify(classifier, image, spec=tpt.ImageSpec((32, 32)), n_views=4, lr=0.1)
+    group = tpt.memo_clip_predict(model, prompts, tpt.augment_views(image, model.image_spec, n_views=4), group="image")
     return [each.logits for each in (found, found.zero_shot, adapted, group)] + [found.context, found.selected]
 
 

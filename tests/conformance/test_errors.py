@@ -47,7 +47,7 @@ def test_features(images, texts, kind, message):
 ])  # fmt: skip
 def test_images(image, kind, message):
     with pytest.raises(kind, match=message):
-        tpt_lib.preprocess(image, tpt_lib.ImageSpec((32, 32)))
+        tpt_lib.views.preprocess(image, tpt_lib.ImageSpec((32, 32)))
 
 
 @pytest.mark.parametrize(("spec", "message"), [

@@ -73,12 +73,12 @@ def methods(model, picture):
     yield lambda: tpt.tpt_classify(model, picture, prompts, n_views=6, steps=2)
     yield lambda: tpt.tpt_predict(model, prompts, features)
     yield lambda: tpt.zero_shot_predict(model, prompts, features)
-    yield lambda: tpt.ensemble_predict(model, prompts, features, templates=["a {}.", "the {}."])
+    yield lambda: tpt.template_ensemble_predict(model, prompts, features, templates=["a {}.", "the {}."])
     yield lambda: tpt.average_predict(model, prompts, features, fraction=0.5)
     yield lambda: tpt.vote_predict(model, prompts, features)
     yield lambda: tpt.bongard_tpt(model, [picture], [picture], [picture], steps=2)
     for group in ("text", "all"):
-        yield lambda group=group: tpt.group_predict(model, prompts, views, group=group)
+        yield lambda group=group: tpt.memo_clip_predict(model, prompts, views, group=group)
 
 
 @pytest.mark.filterwarnings("ignore:tune_prompt. a loss or gradient was not finite")  # and the prompt stays as it was
@@ -142,10 +142,10 @@ def test_memo(weight, message):
         classifier[1].weight.fill_(weight)
     views = torch.rand(4, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     if message is None:
-        assert tpt.memo_predict(classifier, views).probs.isfinite().all()
+        assert tpt.methods.memo_predict(classifier, views).probs.isfinite().all()
     else:
         with pytest.raises(ValueError, match=message):
-            tpt.memo_predict(classifier, views)
+            tpt.methods.memo_predict(classifier, views)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e4, 1e30, 3e38])

@@ -89,7 +89,7 @@ def calls(folder):
     short = {"epochs": 2, "progress": False}
     other, fit = (
         tpt.EvalSet("other", [(image, 0), (image, 1)], tuple(NAMES)),
-        functools.partial(tpt.fit_prompt, **short),
+        functools.partial(tpt.fit_coop, **short),
     )
     said = tpt.tpt_predict(model, prompts, features)
     return {
@@ -97,36 +97,40 @@ def calls(folder):
         "bongard_prototype": lambda: tpt.bongard_prototype(model, [image], [image, image], image),
         "bongard_tpt": lambda: tpt.bongard_tpt(model, *problem, steps=2),
         "bongard_tpt_many": lambda: tpt.bongard_tpt_many(model, [problem] * 2, steps=2),
-        "budget_table": lambda: tpt.budget_table(model, prompts, image, methods=methods, **few),
+        "budget_table": lambda: tpt.paper.budget_table(model, prompts, image, methods=methods, **few),
         "class_logits": lambda: tpt.class_logits(model, features, features),
         "class_prompts": lambda: tpt.class_prompts(model, NAMES, context="a drawing of the"),
         "compare": lambda: tpt.compare(model, prompts, image, methods=methods, **few),
-        "conditional_context": lambda: tpt.conditional_context(prompts, features),
+        "conditional_context": lambda: tpt.prompts.conditional_context(prompts, features),
         "encode_images": lambda: tpt.encode_images(model, [image, image]),
-        "encode_prompts": lambda: tpt.encode_prompts(model, prompts, path="general", chunk=1),
+        "encode_prompts": lambda: tpt.encode_prompts(model, prompts, engine="full_length", chunk=1),
         "encode_views": lambda: tpt.encode_views(model, views),
-        "ensemble_predict": lambda: tpt.ensemble_predict(model, prompts, features, templates=["a {}.", "the {}."]),
-        "evaluate": lambda: tpt.evaluate(methods, classified, **evaluated, workers=0, n_views=4),
+        "template_ensemble_predict": lambda: tpt.template_ensemble_predict(
+            model, prompts, features, templates=["a {}.", "the {}."]
+        ),
+        "evaluate": lambda: tpt.evaluate(methods, classified, **evaluated, num_workers=0, n_views=4),
         "evaluate_bongard": lambda: tpt.evaluate_bongard(tpt.bongard_prototype, solved, **evaluated),
-        "fit_conditional_prompt": lambda: tpt.fit_conditional_prompt(model, prompts, features, [0, 1] * 2, **short),
-        "fit_prompt": lambda: tpt.fit_prompt(model, prompts, [image] * 2, [0, 1], **short),
+        "fit_cocoop": lambda: tpt.fit_cocoop(model, prompts, features, [0, 1] * 2, **short),
+        "fit_coop": lambda: tpt.fit_coop(model, prompts, [image] * 2, [0, 1], **short),
         "gaussian_context": lambda: tpt.gaussian_context(model, 4),
-        "group_predict": lambda: tpt.group_predict(model, prompts, views, group="all", steps=2, lr=0.1),
+        "memo_clip_predict": lambda: tpt.memo_clip_predict(model, prompts, views, group="all", steps=2, lr=0.1),
         "initial_text": lambda: tpt.initial_text(model, prompts).gradients(features[:2]),
-        "memo_adapt": lambda: tpt.memo_adapt(classifier, image, spec=spec, n_views=4, lr=0.1),
-        "memo_predict": lambda: tpt.memo_predict(classifier, views, steps=2, lr=0.1),
-        "plot_prediction": lambda: tpt.plot_prediction(model, prompts, features, said, image),
-        "prompts_predict": lambda: tpt.prompts_predict(model, [prompts] * 2, features, method=tpt.tpt_predict),
-        "strategy_table": lambda: tpt.strategy_table(model, prompts, image, methods=methods, **few),
-        "sweep_fractions": lambda: tpt.sweep_fractions(model, prompts, image, fractions=[0.5], **few),
-        "sweep_groups": lambda: tpt.sweep_groups(model, prompts, image, rates={"image": [0.1]}, steps=[1], **few),
-        "sweep_steps": lambda: tpt.sweep_steps(model, prompts, image, steps=[2], **few),
-        "sweep_views": lambda: tpt.sweep_views(model, prompts, image, numbers=[2, 4]),
-        "text_path": lambda: tpt.text_path(model, prompts),
+        "memo_classify": lambda: tpt.memo_classify(classifier, image, spec=spec, n_views=4, lr=0.1),
+        "memo_predict": lambda: tpt.methods.memo_predict(classifier, views, steps=2, lr=0.1),
+        "plot_prediction": lambda: tpt.plots.plot_prediction(model, prompts, features, said, image),
+        "prompt_ensemble_predict": lambda: tpt.methods.prompt_ensemble_predict(
+            model, [prompts] * 2, features, method=tpt.tpt_predict
+        ),
+        "strategy_table": lambda: tpt.paper.strategy_table(model, prompts, image, methods=methods, **few),
+        "sweep_fractions": lambda: tpt.paper.sweep_fractions(model, prompts, image, fractions=[0.5], **few),
+        "sweep_groups": lambda: tpt.paper.sweep_groups(model, prompts, image, rates={"image": [0.1]}, steps=[1], **few),
+        "sweep_steps": lambda: tpt.paper.sweep_steps(model, prompts, image, steps=[2], **few),
+        "sweep_views": lambda: tpt.paper.sweep_views(model, prompts, image, numbers=[2, 4]),
+        "text_engine": lambda: tpt.text.text_engine(model, prompts),
         "tpt_classify": lambda: tpt.tpt_classify(model, [image, image], prompts, **few, steps=2),
         "tpt_predict": lambda: tpt.tpt_predict(model, prompts, features),
-        "transfer": lambda: tpt.transfer(
-            [classified], [other], model=model, out=folder, fit=fit, n_views=4, workers=0, progress=False
+        "transfer": lambda: tpt.paper.transfer_matrix(
+            [classified], [other], model=model, out=folder, fit=fit, n_views=4, num_workers=0, progress=False
         ),
         "tune_prompt": lambda: tpt.tune_prompt(model, prompts, features, steps=2),
         "vote_predict": lambda: tpt.vote_predict(model, prompts, features),

@@ -7,27 +7,14 @@ import math
 import pytest
 import torch
 import torch.utils.data
-from support.cases import bias_net, state
+from support.cases import meta_net, state
 from support.zoo import fresh
 
 import tpt_lib
-from tpt_lib import (
-    average_predict,
-    budget_table,
-    class_prompts,
-    compare,
-    group_predict,
-    plot_sweep,
-    prompts_predict,
-    strategy_table,
-    sweep_fractions,
-    sweep_groups,
-    sweep_steps,
-    sweep_views,
-    tables,
-    tpt_predict,
-    zero_shot_predict,
-)
+from tpt_lib import average_predict, class_prompts, compare, memo_clip_predict, tables, tpt_predict, zero_shot_predict
+from tpt_lib.methods import prompt_ensemble_predict
+from tpt_lib.paper import budget_table, strategy_table, sweep_fractions, sweep_groups, sweep_steps, sweep_views
+from tpt_lib.plots import plot_sweep
 from tpt_lib.prompts.contexts import LearnedPrompt
 
 NAMES = ["cat", "red panda", "dog"]
@@ -56,7 +43,7 @@ def coop():
 
 
 def cocoop():
-    learned = LearnedPrompt(tpt_lib.gaussian_context(setting()[0], 4, sigma=1.0), bias_net())
+    learned = LearnedPrompt(tpt_lib.gaussian_context(setting()[0], 4, sigma=1.0), meta_net())
     return class_prompts(setting()[0], NAMES, context=learned)
 
 
@@ -125,9 +112,9 @@ def test_methods_that_take_views_and_methods_with_prompts_of_their_own():
     mine.takes_views = True
     methods = {
         "mine": functools.partial(mine),
-        "image tower": functools.partial(functools.partial(group_predict, group="image"), lr=1e-3),
+        "image tower": functools.partial(functools.partial(memo_clip_predict, group="image"), lr=1e-3),
         "CoOp": (zero_shot_predict, coop()),
-        "CoOp + CoCoOp": (prompts_predict, [coop(), cocoop()]),
+        "CoOp + CoCoOp": (prompt_ensemble_predict, [coop(), cocoop()]),
     }
     table = compare(model, prompts, image, methods=methods, **views)
     made = tpt_lib.augment_views(image, model.image_spec, **views)
@@ -135,9 +122,9 @@ def test_methods_that_take_views_and_methods_with_prompts_of_their_own():
     features = tpt_lib.encode_views(model, made)
     want = [
         zero_shot_predict(model, prompts, features),
-        group_predict(model, prompts, made, group="image", lr=1e-3),
+        memo_clip_predict(model, prompts, made, group="image", lr=1e-3),
         zero_shot_predict(model, coop(), features),
-        prompts_predict(model, [coop(), cocoop()], features),
+        prompt_ensemble_predict(model, [coop(), cocoop()], features),
     ]
     assert table.column("label") == [one.label for one in want]
     torch.testing.assert_close(table.column("entropy"), [one.entropy for one in want], atol=1e-4, rtol=1e-4)
@@ -193,14 +180,14 @@ def test_the_sweep_of_groups():
     ]  # fmt: skip
     made = tpt_lib.augment_views(images_of()[0], model.image_spec, n_views=4, recipe="augmix")
     for row in table.rows[1:]:
-        found = group_predict(model, prompts, made, group=row["group"], lr=row["lr"], steps=row["steps"])
+        found = memo_clip_predict(model, prompts, made, group=row["group"], lr=row["lr"], steps=row["steps"])
         assert math.isclose(row["entropy"], found.entropy, rel_tol=1e-2, abs_tol=1e-4)
         assert len(found.selected) == 4
 
 
 # tables
 
-TABLE = tpt_lib.Table(
+TABLE = tpt_lib.evaluation.Table(
     ({"method": "zero-shot", "steps": None, "accuracy": 0.5, "ok": True},
      {"method": "TPT", "steps": 12, "accuracy": 0.66666, "ok": False}),
     note="A note.",
@@ -262,7 +249,7 @@ def rows_of(column, values, heights, **more):
         {"method": "TPT", "lr": 0.1 * i, "steps": i, column: value, "accuracy": height, "entropy": 1 - height}
         for i, (value, height) in enumerate(zip(values, heights, strict=True), start=1)
     ]
-    return tpt_lib.Table(tuple(rows), swept=column)
+    return tpt_lib.evaluation.Table(tuple(rows), swept=column)
 
 
 @pytest.mark.parametrize(("column", "label"), [("fraction", "rho"), ("views", "number of views"), ("steps", "steps")])
@@ -285,7 +272,7 @@ def test_bars_are_the_best_of_each_groups_grid():
         "50\nlr 0.3\n3 steps",
         "30\nlr 0.4\n4 steps",
     ]
-    without = tpt_lib.Table(tuple({**row, "accuracy": None} for row in table.rows), swept="group")
+    without = tpt_lib.evaluation.Table(tuple({**row, "accuracy": None} for row in table.rows), swept="group")
     (axes,) = plot_sweep(without).axes
     assert [bar.get_height() for bar in axes.patches] == pytest.approx([0.3, 0.5, 0.7])
     assert axes.get_ylabel() == "mean entropy"
@@ -304,7 +291,7 @@ def test_budgets_are_counted():
     methods = {
         "hand-crafted": zero_shot_predict, "averaged": average_predict, "CoOp": (zero_shot_predict, coop()),
         "CoCoOp": (zero_shot_predict, cocoop()), "TPT": tpt_predict, "TPT + CoOp": (tpt_predict, coop()),
-        "image tower": functools.partial(group_predict, group="image"), "both": (prompts_predict, [coop(), cocoop()]),
+        "image tower": functools.partial(memo_clip_predict, group="image"), "both": (prompt_ensemble_predict, [coop(), cocoop()]),
     }  # fmt: skip
     training = {"CoOp": (16_000, 12_500), "CoCoOp": (16_000, 800_000)}
     table = budget_table(model, prompts, images_of()[0], methods=methods, training=training, n_views=6)

@@ -9,24 +9,24 @@ import pytest
 import torch
 import torch.nn.functional as F
 from oracles.plain import float64, text_forward
-from support.cases import bias_net, model_of
+from support.cases import meta_net, model_of
 from support.zoo import fresh
 
 import tpt_lib
 from tpt_lib import (
     average_predict,
     class_prompts,
-    ensemble_predict,
-    prompts_predict,
+    template_ensemble_predict,
     tpt_predict,
     vote_predict,
     zero_shot_predict,
 )
+from tpt_lib.methods import prompt_ensemble_predict
 from tpt_lib.prompts.contexts import LearnedPrompt
 
 NAMES = ["cat", "red panda", "kite (bird of prey)", "dog"]
 SOME = ["a photo of a {}.", "the {}.", "a {} in a video game."]
-few = functools.partial(ensemble_predict, templates=SOME)
+few = functools.partial(template_ensemble_predict, templates=SOME)
 METHODS = [zero_shot_predict, few, average_predict, vote_predict]
 
 
@@ -45,7 +45,7 @@ def coop(seed=0, model=None):
 
 def cocoop(seed=0):
     context = tpt_lib.gaussian_context(model_of(), 4, sigma=1.0, seed=seed)
-    return class_prompts(model_of(), NAMES, context=LearnedPrompt(context, bias_net()))
+    return class_prompts(model_of(), NAMES, context=LearnedPrompt(context, meta_net()))
 
 
 class Said:
@@ -110,11 +110,11 @@ def test_prompts_by_hand():
     model, features = model_of(), unit(3, 16)
     ways = [words(), coop(0), cocoop(1)]
     want = torch.stack([zero_shot_predict(model, way, features).probs for way in ways]).mean(dim=0)
-    torch.testing.assert_close(prompts_predict(model, ways, features).probs, want)
-    both = prompts_predict(model, ways[:2], features, method=[few, zero_shot_predict])
+    torch.testing.assert_close(prompt_ensemble_predict(model, ways, features).probs, want)
+    both = prompt_ensemble_predict(model, ways[:2], features, method=[few, zero_shot_predict])
     want = (few(model, ways[0], features).probs + zero_shot_predict(model, ways[1], features).probs) / 2
     torch.testing.assert_close(both.probs, want)
-    tuned = prompts_predict(model, ways, features, method=tpt_predict)
+    tuned = prompt_ensemble_predict(model, ways, features, method=tpt_predict)
     torch.testing.assert_close(
         tuned.probs, torch.stack([tpt_predict(model, w, features).probs for w in ways]).mean(dim=0)
     )
@@ -130,7 +130,7 @@ def test_the_ensemble_is_clips(name):
     names = ["cat", "red_panda", "dog"]
     texts = [fill("{}") for fill in open_clip.OPENAI_IMAGENET_TEMPLATES]
     templates = None if name == "open_clip-vit" else texts[:9]
-    found = ensemble_predict(model, class_prompts(model, names), features, templates=templates)
+    found = template_ensemble_predict(model, class_prompts(model, names), features, templates=templates)
     oracle, rows = float64(model.module), []
     for class_name in ["cat", "red panda", "dog"]:
         filled = [text.format(class_name) for text in (templates or texts)]
@@ -149,18 +149,20 @@ def test_text_features_are_kept_while_the_weights_are_the_same(monkeypatch):
     real = tpt_lib.encode_prompts
     monkeypatch.setattr("tpt_lib.methods.baselines.encode_prompts", lambda *a: calls.append(1) or real(*a))
     templates = ["a {}.", "the {}."]
-    first = ensemble_predict(model, prompts, features, templates=templates)
+    first = template_ensemble_predict(model, prompts, features, templates=templates)
     zero = zero_shot_predict(model, prompts, features)
     assert len(calls) == 3
-    assert torch.equal(ensemble_predict(model, prompts, features, templates=templates).logits, first.logits)
+    assert torch.equal(template_ensemble_predict(model, prompts, features, templates=templates).logits, first.logits)
     assert torch.equal(zero_shot_predict(model, prompts, features).logits, zero.logits)
     average_predict(model, prompts, features)
     assert len(calls) == 3
-    ensemble_predict(model, prompts, features, templates=["a {}."])
+    template_ensemble_predict(model, prompts, features, templates=["a {}."])
     assert len(calls) == 4
     with torch.no_grad():
         model.module.ln_final.weight.mul_(-1)
-    assert not torch.equal(ensemble_predict(model, prompts, features, templates=templates).logits, first.logits)
+    assert not torch.equal(
+        template_ensemble_predict(model, prompts, features, templates=templates).logits, first.logits
+    )
     assert len(calls) == 6
 
 
@@ -192,22 +194,22 @@ def test_laws(number, seed):
             torch.testing.assert_close(
                 method(model, prompts, features, fraction=1.0).logits, method(model, prompts, features).logits
             )
-            if prompts.bias_net is None:  # whose context is that of row 0
+            if prompts.meta_net is None:  # whose context is that of row 0
                 mixed = features[torch.randperm(number)]
                 torch.testing.assert_close(
                     method(model, prompts, mixed).logits, method(model, prompts, features).logits, atol=1e-4, rtol=1e-4
                 )
         torch.testing.assert_close(average_predict(model, prompts, one).probs, zero.probs)
         torch.testing.assert_close(average_predict(model, prompts, one.expand(5, -1)).probs, zero.probs)
-        torch.testing.assert_close(prompts_predict(model, [prompts], features).probs, zero.probs)
-        torch.testing.assert_close(prompts_predict(model, [prompts] * 3, features).probs, zero.probs)
+        torch.testing.assert_close(prompt_ensemble_predict(model, [prompts], features).probs, zero.probs)
+        torch.testing.assert_close(prompt_ensemble_predict(model, [prompts] * 3, features).probs, zero.probs)
 
 
 @pytest.mark.parametrize("prompts", [words, coop, cocoop])
-@pytest.mark.parametrize("method", [*METHODS, prompts_predict])
+@pytest.mark.parametrize("method", [*METHODS, prompt_ensemble_predict])
 def test_several_images_give_what_one_at_a_time_gives(prompts, method):
     model, features = model_of(), unit(3, 5, 16)
-    given = [prompts(), words()] if method is prompts_predict else prompts()
+    given = [prompts(), words()] if method is prompt_ensemble_predict else prompts()
     options = [{}, {"fraction": 0.4}] if method in (average_predict, vote_predict) else [{}]
     for option in options:
         together = method(model, given, features, **option)
@@ -264,16 +266,16 @@ def test_bad_options():
     with pytest.raises(ValueError, match="fraction must be above 0 and at most 1, but got 0"):
         average_predict(model, words(), features, fraction=0)
     with pytest.raises(ValueError, match=r"templates must be a list of one or more texts, but got 'a \{\}'"):
-        ensemble_predict(model, words(), features, templates="a {}")
+        template_ensemble_predict(model, words(), features, templates="a {}")
     with pytest.raises(ValueError, match=r"one or more texts, but got \[\]"):
-        ensemble_predict(model, words(), features, templates=[])
+        template_ensemble_predict(model, words(), features, templates=[])
     with pytest.raises(TypeError, match="prompts must be a list of what class_prompts returned"):
-        prompts_predict(model, words(), features)
+        prompt_ensemble_predict(model, words(), features)
     with pytest.raises(ValueError, match="there are 2 prompts and 1 methods"):
-        prompts_predict(model, [words(), coop()], features, method=[tpt_predict])
+        prompt_ensemble_predict(model, [words(), coop()], features, method=[tpt_predict])
     with pytest.raises(
         ValueError, match=r"the same classes in the same order, but one has \['dog', 'cat'\] and another"
     ):
-        prompts_predict(model, [words(), words(names=["dog", "cat"])], features)
+        prompt_ensemble_predict(model, [words(), words(names=["dog", "cat"])], features)
     with pytest.raises(ValueError, match="these prompts were made for another model"):
         zero_shot_predict(fresh("open_clip-vit"), words(), features)

@@ -88,7 +88,7 @@ def test_together_is_one_at_a_time():
         problem_of(7),
         problem_of(8),
     ]
-    together = bongard_tpt_many(model, problems, steps=6, batch=3)
+    together = bongard_tpt_many(model, problems, steps=6, batch_size=3)
     for result, problem in zip(together, problems, strict=True):
         alone = bongard_tpt(model, *problem, steps=6)
         assert result.verdicts == alone.verdicts
@@ -165,7 +165,7 @@ def test_the_picture_has_every_image_and_verdict(photo):
     model = fresh("open_clip-vit")
     images = list(torch.rand(4, 3, 40, 60))
     result = bongard_tpt(model, [photo, images[0]], images[1:3], [images[3]], steps=1)
-    figure = tpt_lib.plot_bongard(result)
+    figure = tpt_lib.plots.plot_bongard(result)
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["positive"] * 2 + ["negative"] * 2 + [f"query: {result.verdicts[0]}, {titles[-1][-4:]}"]
     assert (figure.axes[0].images[0].get_array() == photo).all()
@@ -173,7 +173,7 @@ def test_the_picture_has_every_image_and_verdict(photo):
     features = bongard_tpt(model, *problem_of(1), steps=1)
     assert features._repr_png_() is None
     with pytest.raises(ValueError, match="given as features; give bongard_tpt images"):
-        tpt_lib.plot_bongard(features)
+        tpt_lib.plots.plot_bongard(features)
 
 
 def test_a_loss_that_is_not_finite_leaves_the_tokens():
@@ -216,7 +216,7 @@ def test_bad_problems(no_shape_checks):
     with pytest.raises(ValueError, match=r"a tuple .positives, negatives, queries., but got 2 parts"):
         bongard_tpt_many(model_of(), [problem_of(1)[:2]])
     with pytest.raises(ValueError, match="batch must be at least 1"):
-        bongard_tpt_many(model_of(), [], batch=0)
+        bongard_tpt_many(model_of(), [], batch_size=0)
     assert bongard_tpt_many(model_of(), []) == []
 
 

@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import tpt_lib
-from tpt_lib import class_prompts, fit_conditional_prompt, fit_prompt, gaussian_context, load_prompt, save_prompt
-from tpt_lib.methods.coop import new_bias_net
+from tpt_lib import class_prompts, fit_cocoop, fit_coop, gaussian_context, load_prompt, save_prompt
+from tpt_lib.methods.coop import new_meta_net
 from tpt_lib.prompts.contexts import LearnedPrompt
 
 NAMES = ["cat", "red panda", "dog"]
@@ -65,7 +65,7 @@ def test_coop_gradients_and_steps_are_the_plain_ones(kind):
     model, features = model_of(), features_of()
     prompts = class_prompts(model, NAMES, context=gaussian_context(model, length, classes=classes))
     Recorder.seen = []
-    fitted = fit_prompt(model, prompts, features, LABELS, epochs=3, optimizer=Recorder)
+    fitted = fit_coop(model, prompts, features, LABELS, epochs=3, optimizer=Recorder)
     context, momentum = prompts.context.double(), torch.zeros_like(prompts.context).double()
     rates = [1e-5, LR, LR * (1 + math.cos(math.pi / 3)) / 2]
     for rate, (got,), loss in zip(rates, Recorder.seen, fitted.losses, strict=True):
@@ -82,18 +82,18 @@ def test_cocoop_gradients_are_the_plain_ones(batch):
     model, features = model_of(), features_of()
     prompts = class_prompts(model, NAMES)
     Recorder.seen = []
-    fitted = fit_conditional_prompt(model, prompts, features, LABELS, epochs=1, batch=batch, optimizer=Recorder)
+    fitted = fit_cocoop(model, prompts, features, LABELS, epochs=1, batch_size=batch, optimizer=Recorder)
     assert len(Recorder.seen) == math.ceil(len(LABELS) / batch)
     first = torch.randperm(len(LABELS), generator=torch.Generator().manual_seed(0))[:batch]
-    net = new_bias_net(16, prompts.context, seed=0)
+    net = new_meta_net(16, prompts.context, seed=0)
     _, want = plain_gradients(model, prompts, prompts.context, list(net.parts), features[first], LABELS[first])
     for got, wanted in zip(Recorder.seen[0], want, strict=True):
         assert (got - wanted).norm() < 1e-4 * wanted.norm()
-    assert [tuple(p.shape) for p in fitted.prompts.bias_net.parts] == [(1, 16), (1,), (32, 1), (32,)]
+    assert [tuple(p.shape) for p in fitted.prompts.meta_net.parts] == [(1, 16), (1,), (32, 1), (32,)]
 
 
 def test_a_new_network_starts_as_torch_layers_do():
-    net = new_bias_net(512, torch.empty(4, 256), seed=3)
+    net = new_meta_net(512, torch.empty(4, 256), seed=3)
     for weight, bias, (fan_in, fan_out) in [(net.weight1, net.bias1, (512, 32)), (net.weight2, net.bias2, (32, 256))]:
         layer = nn.Linear(fan_in, fan_out)
         assert weight.shape == layer.weight.shape
@@ -129,12 +129,12 @@ def accuracy(model, prompts, features, labels):
 @pytest.mark.parametrize("length", [4, 16])
 def test_coop_with_16_shots_beats_the_hand_crafted_prompt_and_tpt_goes_on_from_it(length):
     model, features, labels = digits()
-    shots = tpt_lib.few_shot(labels, 16)
+    shots = tpt_lib.evaluation.sample_few_shot(labels, 16)
     held_out = torch.ones(len(labels), dtype=torch.bool)
     held_out[shots] = False
     crafted = class_prompts(model, DIGITS)
     start = class_prompts(model, DIGITS, context=gaussian_context(model, length))
-    fitted = fit_prompt(model, start, features[shots], labels[shots], epochs=100)
+    fitted = fit_coop(model, start, features[shots], labels[shots], epochs=100)
     before = accuracy(model, crafted, features[held_out], labels[held_out])
     after = accuracy(model, fitted.prompts, features[held_out], labels[held_out])
     assert after > max(before, 0.1) + 0.05  # 0.1 is chance
@@ -144,19 +144,19 @@ def test_coop_with_16_shots_beats_the_hand_crafted_prompt_and_tpt_goes_on_from_i
 
 def test_few_shot():
     labels = torch.tensor([2, 0, 2, 2, 0, 1])
-    chosen = tpt_lib.few_shot(labels, 2)
+    chosen = tpt_lib.evaluation.sample_few_shot(labels, 2)
     assert labels[chosen].tolist() == [0, 0, 1, 2, 2]
     assert len(set(chosen.tolist())) == 5
-    assert any(tpt_lib.few_shot(labels, 2, seed=s).tolist() != chosen.tolist() for s in range(1, 5))
+    assert any(tpt_lib.evaluation.sample_few_shot(labels, 2, seed=s).tolist() != chosen.tolist() for s in range(1, 5))
     with pytest.raises(ValueError, match="shots must be at least 1"):
-        tpt_lib.few_shot(labels, 0)
+        tpt_lib.evaluation.sample_few_shot(labels, 0)
 
 
 class StopError(Exception):
     pass
 
 
-@pytest.mark.parametrize("fit", [fit_prompt, fit_conditional_prompt])
+@pytest.mark.parametrize("fit", [fit_coop, fit_cocoop])
 @pytest.mark.parametrize("patience", [None, 5])
 def test_an_interrupted_run_goes_on_where_it_was(fit, patience, tmp_path):
     model, features = model_of(), features_of(20)
@@ -186,8 +186,8 @@ def test_an_interrupted_run_goes_on_where_it_was(fit, patience, tmp_path):
         assert torch.equal(other.prompts.context, whole.prompts.context)
         assert (other.losses, other.accuracies, other.validation) == (whole.losses, whole.accuracies, whole.validation)
         assert other.epoch == whole.epoch
-        if whole.prompts.bias_net is not None:
-            assert all(map(torch.equal, other.prompts.bias_net.parts, whole.prompts.bias_net.parts))
+        if whole.prompts.meta_net is not None:
+            assert all(map(torch.equal, other.prompts.meta_net.parts, whole.prompts.meta_net.parts))
     elsewhere = replace(prompts, context=prompts.context + 1)
     with pytest.raises(ValueError, match="is of another run: checksum of the start is"):
         fit(model, elsewhere, features, labels, checkpoint=file, **options)
@@ -201,7 +201,7 @@ def test_it_stops_early_on_request_and_keeps_the_best():
     labels = torch.arange(20) % 3
     prompts = class_prompts(model, NAMES)
     options = {"epochs": 30, "batch": 5, "lr": 0.5, "validation": (features_of(30, seed=9), torch.arange(30) % 3)}
-    fitted = fit_prompt(model, prompts, features, labels, patience=3, **options)
+    fitted = fit_coop(model, prompts, features, labels, patience=3, **options)
     assert len(fitted.losses) < 30
     assert fitted.epoch == fitted.validation.index(max(fitted.validation)) + 1
     assert len(fitted.losses) == fitted.epoch + 3
@@ -240,7 +240,7 @@ def test_their_format_both_ways(net, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(other.parameters(), theirs.parameters(), strict=True))
     if net:
         feature = features_of(1)
-        shift = tpt_lib.conditional_context(prompts, feature) - prompts.context
+        shift = tpt_lib.prompts.conditional_context(prompts, feature) - prompts.context
         assert torch.allclose(shift[0, 0], other.meta_net(feature)[0], atol=1e-6)
 
 
@@ -257,14 +257,14 @@ def test_images_are_cropped_anew_in_each_epoch_and_reproducibly(photo):
     seen = []
     encode = model.module.visual.register_forward_hook(lambda _m, inputs, _o: seen.append(inputs[0].clone()))
     prompts = class_prompts(model, NAMES)
-    first = fit_prompt(model, prompts, images, labels, epochs=2, seed=1)
+    first = fit_coop(model, prompts, images, labels, epochs=2, seed=1)
     encode.remove()
     assert [len(part) for part in seen] == [3, 3]
     assert not torch.equal(seen[0].sum(dim=0), seen[1].sum(dim=0))
     assert torch.equal(
-        first.prompts.context, fit_prompt(model, prompts, images, labels, epochs=2, seed=1).prompts.context
+        first.prompts.context, fit_coop(model, prompts, images, labels, epochs=2, seed=1).prompts.context
     )
-    other = fit_prompt(model, prompts, images, labels, epochs=2, seed=2)
+    other = fit_coop(model, prompts, images, labels, epochs=2, seed=2)
     assert not torch.equal(first.prompts.context, other.prompts.context)
 
 
@@ -275,8 +275,8 @@ def test_loaders(kind):
     features = tpt_lib.encode_views(model, pixels)
     loader = DataLoader(TensorDataset(pixels if kind == "pixels" else 3 * features, LABELS), batch_size=7)
     prompts = class_prompts(model, NAMES)
-    got = fit_prompt(model, prompts, loader, epochs=3)
-    want = fit_prompt(model, prompts, features, LABELS, epochs=3)
+    got = fit_coop(model, prompts, loader, epochs=3)
+    want = fit_coop(model, prompts, features, LABELS, epochs=3)
     assert torch.allclose(got.prompts.context, want.prompts.context, atol=1e-7)
 
 
@@ -287,7 +287,7 @@ def test_the_model_and_the_prompts_are_as_before():
     prompts = class_prompts(model, NAMES)
     context = prompts.context.clone()
     with torch.inference_mode():
-        fit_prompt(model, prompts, features_of(), LABELS, epochs=2)
+        fit_coop(model, prompts, features_of(), LABELS, epochs=2)
     assert all(torch.equal(v, before[k]) for k, v in model.module.state_dict().items())
     assert all(p.grad is None and p.requires_grad for p in model.module.parameters())
     assert model.module.training
@@ -296,7 +296,7 @@ def test_the_model_and_the_prompts_are_as_before():
 
 @pytest.mark.parametrize("progress", [True, False])
 def test_progress(progress, capsys):
-    fit_prompt(model_of(), class_prompts(model_of(), NAMES), features_of(), LABELS, epochs=1, progress=progress)
+    fit_coop(model_of(), class_prompts(model_of(), NAMES), features_of(), LABELS, epochs=1, progress=progress)
     assert ("epochs" in capsys.readouterr().err) == progress
 
 
@@ -319,12 +319,12 @@ def test_bad_input(change, message, no_shape_checks):
     model = model_of()
     arguments = {"images": features_of(), "labels": LABELS} | change
     with pytest.raises(ValueError, match=message):
-        fit_prompt(model, class_prompts(model, NAMES), **arguments)
+        fit_coop(model, class_prompts(model, NAMES), **arguments)
 
 
 def test_bad_prompts_and_rates():
     model = model_of()
     with pytest.raises(ValueError, match="no context to learn"):
-        fit_prompt(model, class_prompts(model, NAMES, template="{}."), features_of(), LABELS)
+        fit_coop(model, class_prompts(model, NAMES, template="{}."), features_of(), LABELS)
     with pytest.raises(FloatingPointError, match="loss of epoch 3 is not finite; lower lr"):
-        fit_prompt(model, class_prompts(model, NAMES), features_of(), LABELS, epochs=5, lr=1e38)
+        fit_coop(model, class_prompts(model, NAMES), features_of(), LABELS, epochs=5, lr=1e38)

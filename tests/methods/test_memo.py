@@ -9,12 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from oracles.plain import plain_entropy, plain_loss, token_embedding
-from support.cases import bias_net, state
+from support.cases import meta_net, state
 from support.zoo import fresh, liven
 from torch import nn
 
 import tpt_lib
-from tpt_lib import class_prompts, group_predict, memo_adapt, memo_predict, tpt_predict
+from tpt_lib import class_prompts, memo_classify, memo_clip_predict, tpt_predict
+from tpt_lib.methods import memo_predict
 from tpt_lib.prompts.contexts import LearnedPrompt
 
 NAMES = ["cat", "red panda", "kite (bird of prey)", "dog"]
@@ -172,7 +173,7 @@ def test_the_defaults_are_memos():
 def test_from_an_image(photo):
     module, spec = classifier("resnet18"), tpt_lib.ImageSpec((64, 64))
     names = ["a", "b", "c", "d", "e", "f", "g"]
-    found = memo_adapt(module, photo, spec=spec, n_views=5, seed=3, names=names, fraction=0.5)
+    found = memo_classify(module, photo, spec=spec, n_views=5, seed=3, names=names, fraction=0.5)
     views = tpt_lib.augment_views(photo, spec, n_views=5, recipe="augmix", seed=3)
     assert torch.equal(found.logits, memo_predict(module, views, fraction=0.5).logits)
     assert found.names == tuple(names)
@@ -180,9 +181,9 @@ def test_from_an_image(photo):
     small = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 3)).eval()
     seen = []
     small[0].register_forward_pre_hook(lambda _, x: seen.append(x[0]))
-    memo_adapt(small, photo)
+    memo_classify(small, photo)
     assert sum(map(len, seen[1:9])) == 64
-    assert seen[0].equal(tpt_lib.preprocess(photo, tpt_lib.methods.memo.IMAGENET)[None])
+    assert seen[0].equal(tpt_lib.views.preprocess(photo, tpt_lib.methods.memo.IMAGENET)[None])
 
 
 def test_another_optimizer():
@@ -379,7 +380,7 @@ def test_bad_input(module, views, options, kind, message):
 @pytest.mark.usefixtures("no_shape_checks")
 def test_zero_views_of_an_image():
     with pytest.raises(ValueError, match="n_views must be an int of at least 1, but got 0"):
-        memo_adapt(Tied().eval(), torch.rand(3, 8, 8), n_views=0)
+        memo_classify(Tied().eval(), torch.rand(3, 8, 8), n_views=0)
 
 
 # parameter groups of CLIP
@@ -402,7 +403,7 @@ def prompts_of(model, kind):
         return class_prompts(model, NAMES, context=tpt_lib.gaussian_context(model, 4, sigma=0.5))
     if kind == "cocoop":
         return class_prompts(
-            model, NAMES, context=LearnedPrompt(tpt_lib.gaussian_context(model, 4, sigma=0.5), bias_net())
+            model, NAMES, context=LearnedPrompt(tpt_lib.gaussian_context(model, 4, sigma=0.5), meta_net())
         )
     return class_prompts(model, NAMES)
 
@@ -420,8 +421,8 @@ def plain_group(model, prompts, views, group, lr, steps, fraction=1.0):
         return out / out.norm(dim=-1, keepdim=True)
 
     held, columns = None, 0 if "siglip" in type(module).__name__.lower() or len(prompts.ids[0]) == 24 else 1
-    if prompts.bias_net is not None:
-        net, plain = prompts.bias_net, image()[0].detach().float()
+    if prompts.meta_net is not None:
+        net, plain = prompts.meta_net, image()[0].detach().float()
         held = prompts.context + net(plain)
     elif not torch.equal(
         model.embed_tokens(prompts.ids[:1])[0, columns : columns + len(prompts.context)], prompts.context
@@ -467,7 +468,7 @@ def plain_group(model, prompts, views, group, lr, steps, fraction=1.0):
 def test_groups_are_the_plain_method(name, group):
     model, views = clip(name), views_of(6, 32)
     prompts = prompts_of(model, "words")
-    found = group_predict(model, prompts, views, group=group, lr=0.01, steps=2, chunk=4)
+    found = memo_clip_predict(model, prompts, views, group=group, lr=0.01, steps=2, chunk=4)
     want = plain_group(model, prompts, views, group, 0.01, 2)
     close(found.logits, want, found.zero_shot.logits)
     zero = tpt_lib.zero_shot_predict(model, prompts, tpt_lib.encode_views(model, views))
@@ -480,7 +481,7 @@ def test_groups_with_learned_prompts(name, kind):
     model, views = clip(name), views_of(6, 32)
     prompts = prompts_of(model, kind)
     for group in GROUPS:
-        found = group_predict(model, prompts, views, group=group, lr=0.01, fraction=0.5)
+        found = memo_clip_predict(model, prompts, views, group=group, lr=0.01, fraction=0.5)
         want = plain_group(model, prompts, views, group, 0.01, 1, fraction=0.5)
         close(found.logits, want, found.zero_shot.logits)
 
@@ -490,8 +491,8 @@ def test_the_prompt_group_is_tpt():
     prompts = prompts_of(model, "words")
     everything = functools.partial(tpt_lib.select_confident, fraction=1.0)
     want = tpt_predict(model, prompts, tpt_lib.encode_views(model, views), select=everything)
-    assert torch.equal(group_predict(model, prompts, views, group="prompt").logits, want.logits)
-    other = group_predict(
+    assert torch.equal(memo_clip_predict(model, prompts, views, group="prompt").logits, want.logits)
+    other = memo_clip_predict(
         model, prompts, views, group="prompt", lr=1e-2, steps=2, optimizer=torch.optim.SGD, fraction=0.5
     )
     assert not torch.equal(other.logits, want.logits)
@@ -507,7 +508,7 @@ def test_the_clip_is_untouched(group, fails_at):
         model.module.visual.layer1.register_forward_hook(breaking(fails_at))
     before = state(model.module)
     try:
-        group_predict(model, prompts, views, group=group, steps=2, chunk=2, prior=16.0)
+        memo_clip_predict(model, prompts, views, group=group, steps=2, chunk=2, prior=16.0)
     except RuntimeError:
         assert fails_at
     assert state(model.module) == before
@@ -518,7 +519,7 @@ def test_memory_of_groups(group):
     model, views = clip("open_clip-vit"), views_of(32, 32)
     prompts = prompts_of(model, "words")
     size = {
-        chunk: graph_size(lambda: group_predict(model, prompts, views, group=group, chunk=chunk))  # noqa: B023
+        chunk: graph_size(lambda: memo_clip_predict(model, prompts, views, group=group, chunk=chunk))  # noqa: B023
         for chunk in (2, 32)
     }
     assert size[32] > 2 * size[2], size
@@ -527,7 +528,9 @@ def test_memory_of_groups(group):
 def test_batch_norms_of_a_clip():
     model, views = clip("open_clip-resnet"), views_of(6, 32)
     prompts = prompts_of(model, "words")
-    plain, mixed = (group_predict(model, prompts, views, group="image", prior=prior).logits for prior in (None, 16.0))
+    plain, mixed = (
+        memo_clip_predict(model, prompts, views, group="image", prior=prior).logits for prior in (None, 16.0)
+    )
     assert not torch.allclose(plain, mixed, atol=1e-2)
 
 
@@ -536,9 +539,9 @@ def test_bad_groups():
     model, views = clip("open_clip-vit"), views_of(2, 32)
     prompts = prompts_of(model, "words")
     with pytest.raises(ValueError, match="group must be one of prompt, text, image, all, but got 'visual'"):
-        group_predict(model, prompts, views, group="visual")
+        memo_clip_predict(model, prompts, views, group="visual")
     with pytest.raises(ValueError, match=r"wants views of shape \(N, 3, 32, 32\), but got \(2, 16\)"):
-        group_predict(model, prompts, torch.ones(2, 16), group="all")
+        memo_clip_predict(model, prompts, torch.ones(2, 16), group="all")
 
     class Bare:
         def __getattr__(self, name):
@@ -548,5 +551,5 @@ def test_bad_groups():
     with pytest.raises(
         TypeError, match="only a model that wrap or a loader made shows its weights, and this is a Bare"
     ):
-        group_predict(bare, class_prompts(bare, NAMES), views, group="image")
-    assert group_predict(bare, class_prompts(bare, NAMES), views, group="prompt").tuned
+        memo_clip_predict(bare, class_prompts(bare, NAMES), views, group="image")
+    assert memo_clip_predict(bare, class_prompts(bare, NAMES), views, group="prompt").tuned

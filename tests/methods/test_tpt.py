@@ -7,7 +7,7 @@ import resource
 import pytest
 import torch
 import torch.nn.functional as F
-from support.cases import bias_net, model_of
+from support.cases import meta_net, model_of
 from support.zoo import fresh
 
 import tpt_lib
@@ -61,7 +61,7 @@ def test_many_images_give_what_one_at_a_time_gives(batch):
     images = [image(i, (40, 40)) for i in range(5)]
     alone = [tpt_classify(model, one, prompts, n_views=16) for one in images]
     for many in (images, torch.stack(images), tuple(images[::-1])):
-        results = tpt_classify(model, many, prompts, n_views=16, batch=batch)
+        results = tpt_classify(model, many, prompts, n_views=16, batch_size=batch)
         results = results[::-1] if isinstance(many, tuple) else results
         assert len(results) == 5
         for one, other in zip(alone, results, strict=True):
@@ -90,7 +90,7 @@ def test_seed_and_recipe(recipe):
 
 def test_prompts_of_every_kind(tmp_path):
     model = model_of()
-    net = bias_net()
+    net = meta_net()
     state = {"ctx": torch.randn(4, 32), "meta_net.linear1.weight": net.weight1, "meta_net.linear1.bias": net.bias1,
              "meta_net.linear2.weight": net.weight2, "meta_net.linear2.bias": net.bias2}  # fmt: skip
     torch.save(state, tmp_path / "cocoop.pth")
@@ -109,10 +109,10 @@ def test_prompts_of_every_kind(tmp_path):
 
 def test_cocoops_own_prediction_is_the_zero_shot_one():
     model = model_of()
-    learned = tpt_lib.LearnedPrompt(torch.randn(4, 32), bias_net())
+    learned = tpt_lib.prompts.LearnedPrompt(torch.randn(4, 32), meta_net())
     prompts = class_prompts(model, NAMES, context=learned)
     features = F.normalize(torch.randn(12, 16), dim=-1)
-    text = tpt_lib.encode_prompts(model, prompts, tpt_lib.conditional_context(prompts, features[0]))
+    text = tpt_lib.encode_prompts(model, prompts, tpt_lib.prompts.conditional_context(prompts, features[0]))
     want = tpt_lib.class_logits(model, features[:1], text)[0]
     torch.testing.assert_close(tpt_predict(model, prompts, features).zero_shot.logits, want)
 
@@ -197,7 +197,7 @@ def test_what_is_not_finite():
 
 def test_bad_input(no_shape_checks):
     with pytest.raises(ValueError, match="batch must be at least 1, but got 0"):
-        tpt_classify(model_of(), image(), NAMES, batch=0)
+        tpt_classify(model_of(), image(), NAMES, batch_size=0)
     with pytest.raises(ValueError, match="these prompts were made for another model"):
         tpt_classify(model_of(), image(), class_prompts(fresh("open_clip-vit"), NAMES), n_views=4)
 

@@ -155,7 +155,10 @@ def test_half_precision_weights(name, dtype, tolerance):
     ids = model.tokenize(TEXTS)
     pixels = torch.randn(2, 3, *model.image_spec.size)
     with torch.no_grad():
-        want, got = model.encode_embeddings(model.embed_tokens(ids), ids), half.encode_embeddings(half.embed_tokens(ids), ids)
+        want, got = (
+            model.encode_embeddings(model.embed_tokens(ids), ids),
+            half.encode_embeddings(half.embed_tokens(ids), ids),
+        )
     assert got.dtype == dtype
     assert (got.float() - want).norm() <= tolerance * want.norm()
     images, half_images = tpt_lib.encode_views(model, pixels), tpt_lib.encode_views(half, pixels)

@@ -6,13 +6,14 @@ import json
 import pytest
 import torch
 from support.zoo import fresh
-
-import tpt_lib
-from tpt_lib import EvalSet, hold_out, transfer
 from tpt_lib.evaluation.run.writing import describe
 
+import tpt_lib
+from tpt_lib import EvalSet, transfer
+from tpt_lib.evaluation import split_validation
+
 CLASSES = {"birds": ("kite", "hen", "crane"), "pets": ("cat", "dog", "red panda", "ant")}
-FIT = functools.partial(tpt_lib.fit_prompt, epochs=2, lr=0.5, progress=False)
+FIT = functools.partial(tpt_lib.fit_coop, epochs=2, lr=0.5, progress=False)
 OPTIONS = {"fit": FIT, "shots": 2, "n_views": 4, "workers": 0, "progress": False}
 
 
@@ -59,7 +60,7 @@ def done(tmp_path_factory):
 
 def by_hand(source, target):
     start = tpt_lib.class_prompts(model(), source.classes, context=tpt_lib.gaussian_context(model(), 16))
-    shots = [source.samples[i] for i in tpt_lib.few_shot(source.labels, 2)]
+    shots = [source.samples[i] for i in tpt_lib.evaluation.sample_few_shot(source.labels, 2)]
     learned = FIT(model(), start, [image for image, _ in shots], [label for _, label in shots]).prompts
     prompts = tpt_lib.class_prompts(model(), target.classes, context=learned.context)
     found = said(prompts, [image for image, _ in target.samples])
@@ -75,7 +76,7 @@ def test_the_matrix_is_that_of_prompts_learned_by_hand(done):
     assert table.rows[0]["pets"] == pytest.approx((by_hand(birds, pets_test) - 0.5) / 0.5)
     assert table.rows[1]["birds"] == pytest.approx((by_hand(pets, birds_test) - 0.5) / 0.5)
     assert {table.rows[0]["pets"], table.rows[1]["birds"]} != {0.0}
-    assert len(tpt_lib.plot_improvement(table).axes[0].texts) == 7
+    assert len(tpt_lib.plots.plot_improvement(table).axes[0].texts) == 7
 
 
 def test_the_files_are_runs_and_prompts(done):
@@ -115,11 +116,11 @@ def test_it_goes_on_where_it_was(done, tmp_path):
 
 
 def test_cocoop_keeps_its_network(tmp_path):
-    fit = functools.partial(tpt_lib.fit_conditional_prompt, epochs=1, batch=4, progress=False)
+    fit = functools.partial(tpt_lib.fit_cocoop, epochs=1, batch_size=4, progress=False)
     options = {**OPTIONS, "fit": fit, "context": "a photo of a"}
     transfer(sources()[:1], targets()[1:], model=model(), out=tmp_path, **options)
     learned = tpt_lib.load_prompt(tmp_path / "birds-2-shots-seed-0.pth.tar")
-    assert learned.bias_net is not None
+    assert learned.meta_net is not None
     prompts = tpt_lib.class_prompts(model(), CLASSES["pets"], context=learned)
     used = content(tmp_path / "pets.jsonl")[0]["settings"]["methods"]["birds"]
     assert used == describe(tpt_lib.zero_shot_predict, prompts)
@@ -151,7 +152,7 @@ def paths(part):
 
 def test_a_fifth_of_each_class_is_held_out():
     data = labelled(50, 10, 4, 2, 1)
-    rest, val = hold_out(data)
+    rest, val = split_validation(data)
     assert torch.bincount(torch.tensor(val.labels), minlength=5).tolist() == [10, 2, 1, 1, 0]
     assert sorted(paths(rest) + paths(val)) == sorted(paths(data))
     assert (rest.split, val.split, val.classes) == ("rest-of-test", "val-of-test", data.classes)
@@ -160,13 +161,13 @@ def test_a_fifth_of_each_class_is_held_out():
 
 def test_the_choice_is_the_seeds():
     data = labelled(30, 30)
-    first, again, other = (paths(hold_out(data, 0.5, seed=seed)[1]) for seed in (0, 0, 1))
+    first, again, other = (paths(split_validation(data, 0.5, seed=seed)[1]) for seed in (0, 0, 1))
     assert first == again != other
     assert len(first) == 30
 
 
 def test_what_cannot_be_held_out():
     with pytest.raises(ValueError, match=r"fraction must lie between 0 and 1, but got 1"):
-        hold_out(labelled(3, 3), 1.0)
+        split_validation(labelled(3, 3), 1.0)
     with pytest.raises(ValueError, match=r"no class of some has two samples"):
-        hold_out(labelled(1, 1))
+        split_validation(labelled(1, 1))

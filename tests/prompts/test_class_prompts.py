@@ -261,7 +261,7 @@ def test_coop_checkpoint(model, tmp_path):
     with pytest.raises(Exception, match="Unsupported global"):
         torch.load(path, weights_only=True)
     learned = tpt_lib.load_prompt(path)
-    assert learned.bias_net is None
+    assert learned.meta_net is None
     prompts = tpt_lib.class_prompts(model, ["cat", "dog"], context=learned)
     assert torch.equal(prompts.context, ctx.half().float())
 
@@ -286,10 +286,10 @@ def test_cocoop_checkpoint(model, tmp_path):
     image = torch.nn.functional.normalize(torch.randn(5, 16), dim=-1)
     with torch.no_grad():
         want = ctx + net(image)[:, None]
-    torch.testing.assert_close(tpt_lib.conditional_context(prompts, image), want)
-    torch.testing.assert_close(tpt_lib.conditional_context(prompts, image[0]), want[0])
+    torch.testing.assert_close(tpt_lib.prompts.conditional_context(prompts, image), want)
+    torch.testing.assert_close(tpt_lib.prompts.conditional_context(prompts, image[0]), want[0])
     plain = tpt_lib.class_prompts(model, ["cat", "dog"])
-    assert torch.equal(tpt_lib.conditional_context(plain, image)[3], plain.context)
+    assert torch.equal(tpt_lib.prompts.conditional_context(plain, image)[3], plain.context)
 
 
 def cocoop(change):
@@ -349,7 +349,7 @@ def test_a_missing_file(tmp_path):
     ({"context": torch.zeros(2, 4, 32)}, ValueError, r"for 1 classes .* but got \(2, 4, 32\)"),
     ({"name_tokens": torch.zeros(2, 1, 32)}, ValueError, r"name_tokens have shape \(1, M, 32\), but got \(2, 1, 32\)"),
     ({"template": "a #{}.", "name_tokens": torch.zeros(1, 1, 32)}, ValueError, "a template whose {} stands alone"),
-    ({"context": tpt_lib.LearnedPrompt(torch.zeros(4, 32), tpt_lib.BiasNet(
+    ({"context": tpt_lib.prompts.LearnedPrompt(torch.zeros(4, 32), tpt_lib.prompts.MetaNet(
         torch.zeros(1, 16), torch.zeros(1), torch.zeros(8, 1), torch.zeros(8)))}, ValueError, "width 8, the model has 32"),
 ])  # fmt: skip
 def test_bad_input(model, call, kind, message):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from support.zoo import fresh
 
-from tpt_lib.prompts.contexts import BiasNet
+from tpt_lib.prompts.contexts import MetaNet
 
 
 @functools.cache
@@ -20,9 +20,9 @@ def model_of(name="open_clip-vit"):
     return model
 
 
-def bias_net(width=16):
+def meta_net(width=16):
     draw = torch.Generator().manual_seed(5)
-    return BiasNet(*(0.3 * torch.randn(s, generator=draw) for s in [(2, width), (2,), (32, 2), (32,)]))
+    return MetaNet(*(0.3 * torch.randn(s, generator=draw) for s in [(2, width), (2,), (32, 2), (32,)]))
 
 
 def state(module):

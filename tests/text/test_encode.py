@@ -19,7 +19,8 @@ from support.zoo import TEXT, VISION, ZOO, build, fresh, liven, open_clip_model,
 from torch import nn
 
 import tpt_lib
-from tpt_lib import class_prompts, encode_prompts, gaussian_context, initial_text, text_path
+from tpt_lib import class_prompts, encode_prompts, gaussian_context, initial_text
+from tpt_lib.text import text_engine
 
 FAST = [name for name, (_, _, path) in ZOO.items() if path == "fast"]
 PATHS = [(name, "auto") for name in ZOO] + [(name, "general") for name in FAST]
@@ -127,11 +128,11 @@ def assert_same(got, want, tolerance=1e-5):
     assert relative(got[1], want[1]) <= 10 * tolerance
 
 
-def vit(path="fast"):
+def vit(engine="packed"):
     """The model and prompts most tests use, fresh, because they change it."""
     model = fresh("open_clip-vit" if path == "fast" else "open_clip-not-causal")
     prompts = class_prompts(model, NAMES)
-    assert text_path(model, prompts).startswith(path)
+    assert text_engine(model, prompts).startswith(path)
     return model, prompts
 
 
@@ -142,7 +143,7 @@ def vit(path="fast"):
 @pytest.mark.parametrize("name", ZOO)
 def test_the_path_is_the_expected_one(name, where):
     case = example(name, where)
-    path, reason = [*text_path(case.model, case.prompts).split(": ", 1), ""][:2]
+    path, reason = [*text_engine(case.model, case.prompts).split(": ", 1), ""][:2]
     assert path == ZOO[name][2]
     assert (reason == "") == (path == "fast")
 
@@ -230,7 +231,7 @@ def test_vit_b_16():
     model = tpt_lib.wrap(real_tower("ViT-B-16"))
     module = float64(model.module)
     prompts, ids, columns = imagenet(model, 50)
-    assert text_path(model, prompts) == "fast"
+    assert text_engine(model, prompts) == "fast"
     plain_context = prompts.context.double().requires_grad_()
     first = plain_text(module, ids[:12], Put(columns[:12], plain_context))
     with torch.no_grad():
@@ -257,7 +258,7 @@ def plain_in_chunks(module, ids, columns, context, size):
 def test_rn50():
     model = tpt_lib.wrap(real_tower("RN50"))
     prompts, ids, columns = imagenet(model, 5)
-    assert text_path(model, prompts) == "fast"
+    assert text_engine(model, prompts) == "fast"
     want = plain_text(float64(model.module), ids, Put(columns, prompts.context.double()))
     assert largest(encode_prompts(model, prompts), want) <= 1e-5
 
@@ -268,9 +269,9 @@ def test_a_thousand_classes():
     prompts, ids, columns = imagenet(model, 1000)
     context = prompts.context + torch.stack([torch.zeros_like(prompts.context), torch.randn_like(prompts.context)])
     want = plain_in_chunks(plain_model("open_clip-vit"), ids, columns, context[1], 100)
-    got = encode_prompts(model, prompts, context, path="fast")
+    got = encode_prompts(model, prompts, context, engine="packed")
     assert largest(got[1], want) <= 1e-5
-    assert largest(encode_prompts(model, prompts, context[1], path="general"), want) <= 1e-5
+    assert largest(encode_prompts(model, prompts, context[1], engine="full_length"), want) <= 1e-5
     assert largest(encode_prompts(model, prompts), got[0]) <= 1e-5
 
 
@@ -302,7 +303,7 @@ OTHERS = {
 def test_other_towers_are_fast_and_exact(kind, where):
     model, (before, touch, after) = OTHERS[kind](), WORDINGS[where]
     prompts = class_prompts(model, NAMES, template=prompt_text(before, "{}", touch, after))
-    assert text_path(model, prompts) == "fast"
+    assert text_engine(model, prompts) == "fast"
     ids = model.tokenize([prompt_text(before, name, touch, after) for name in NAMES])
     specials = {"no start token": (0, 49407), "pooled at an id": (1, 5)}.get(kind, CLIP_SPECIALS)
     columns = context_columns(model.tokenize, ids, before, after, "", specials)
@@ -341,7 +342,7 @@ def test_any_prompts_on_either_path(kind, data):
         extra["name_tokens"] = gaussian_context(model, draw(st.integers(1, 4)), classes=len(names), seed=1)
         classes = [["X"] * extra["name_tokens"].shape[1]] * len(names)
     prompts = class_prompts(model, names, template=template, **extra)
-    assert text_path(model, prompts) == "fast"
+    assert text_engine(model, prompts) == "fast"
 
     leaves = [varied(prompts.context, () if shared and kind == "free names" else batch)]
     if prompts.name_tokens is not None:
@@ -363,7 +364,7 @@ def varied(values, batch):
     return (values + 0.02 * noise).requires_grad_()
 
 
-def plain_results(module, ids, columns, leaves, batch=(), class_specific=False):
+def plain_results(module, ids, columns, leaves, batch_size=(), class_specific=False):
     """Plain features and gradients of context and free names, one member of the batch at a time."""
     leaves = [leaf.detach().double().requires_grad_() for leaf in leaves]
     wide = []
@@ -466,7 +467,7 @@ def cosine(a, b):
 def test_half_precision_weights(name, path, dtype, tolerance):
     exact, model = build(name), with_weights_in(name, dtype)
     prompts, exact_prompts = class_prompts(model, NAMES), class_prompts(exact, NAMES)
-    assert text_path(model, prompts).split(":")[0] == ZOO[name][2]
+    assert text_engine(model, prompts).split(":")[0] == ZOO[name][2]
     features, gradient = features_and_gradient(model, prompts, exact_prompts.context, path=path)
     want = features_and_gradient(exact, exact_prompts, path=path)
     assert (features.dtype, gradient.dtype) == (torch.float32, torch.float32)
@@ -607,7 +608,7 @@ def test_the_state_a_module_may_be_in(change):
     plain = float64(with_a_hook(copy.deepcopy(module)) if change is with_a_hook else module)
     model = tpt_lib.wrap(change(module))
     prompts = class_prompts(model, NAMES)
-    assert text_path(model, prompts) == STATES[change]
+    assert text_engine(model, prompts) == STATES[change]
     assert_same(features_and_gradient(model, prompts), plain_photo(plain, model, prompts))
 
 
@@ -622,7 +623,7 @@ def test_checkpointing_of_transformers():
     module.gradient_checkpointing_enable()
     model = tpt_lib.wrap(module.train())
     prompts = class_prompts(model, NAMES)
-    assert text_path(model, prompts) == "general: gradient checkpointing is on"
+    assert text_engine(model, prompts) == "general: gradient checkpointing is on"
     exact = build("transformers-clip")
     assert_same(features_and_gradient(model, prompts), features_and_gradient(exact, class_prompts(exact, NAMES)))
 
@@ -632,7 +633,7 @@ def test_weights_made_in_inference_mode():
         module = open_clip_model()
     model, exact = tpt_lib.wrap(module), build("open_clip-vit")
     prompts, want = class_prompts(model, NAMES), initial_text(exact, class_prompts(exact, NAMES))
-    assert text_path(model, prompts) == "fast"
+    assert text_engine(model, prompts) == "fast"
     initial = initial_text(model, prompts)
     assert initial is initial_text(model, prompts)
     upstream = torch.randn_like(want.features)
@@ -653,7 +654,7 @@ def test_a_forward_unlike_its_structure_takes_the_general_path():
     model = tpt_lib.wrap(liven(Odd(16, vision_cfg=VISION, text_cfg=TEXT)).eval())
     prompts = class_prompts(model, NAMES)
     reason = "general: the tower laid open gives other features than the model's own forward"
-    assert text_path(model, prompts) == reason
+    assert text_engine(model, prompts) == reason
     want = plain_photo(float64(model.module), model, prompts)
     assert_same(features_and_gradient(model, prompts), want)
 
@@ -664,7 +665,7 @@ def test_an_encode_text_put_on_the_instance_sees_the_context(bind):
     module.encode_text = bind(Odd.encode_text, module)
     model = tpt_lib.wrap(module)
     prompts = class_prompts(model, NAMES)
-    assert text_path(model, prompts).startswith("general")
+    assert text_engine(model, prompts).startswith("general")
     assert_same(features_and_gradient(model, prompts), plain_photo(float64(module), model, prompts))
 
 
@@ -761,7 +762,7 @@ def test_gradients_go_nowhere_else_and_can_be_asked_for_again(path):
     model, prompts = vit(path)
     initial = initial_text(model, prompts)
     assert initial is initial_text(model, prompts)
-    assert initial is not initial_text(model, prompts, path="general")
+    assert initial is not initial_text(model, prompts, engine="full_length")
     upstream = torch.randn_like(initial.features)
     first = initial.gradients(upstream)
     assert all(torch.equal(a, b) for a, b in zip(first, initial.gradients(upstream), strict=True))
@@ -817,7 +818,7 @@ def test_bad_input(no_shape_checks):
         "these prompts were made for another model": lambda: encode_prompts(other, prompts),
         "chunk must be at least 1, but got 0": lambda: encode_prompts(model, prompts, chunk=0),
         "this model has no fast path: the pooled position is 'last', not the end of the text":
-            lambda: encode_prompts(siglip, class_prompts(siglip, ["cat"]), path="fast"),
+            lambda: encode_prompts(siglip, class_prompts(siglip, ["cat"]), engine="packed"),
     }.items():  # fmt: skip
         with pytest.raises(ValueError, match=f"^encode_prompts: {message}"):
             call()
@@ -826,11 +827,11 @@ def test_bad_input(no_shape_checks):
 @pytest.mark.parametrize("function", [encode_prompts, initial_text])
 def test_a_cocoop_prompt_needs_an_image(function):
     model = build("open_clip-vit")
-    net = tpt_lib.BiasNet(torch.zeros(2, 16), torch.zeros(2), torch.zeros(32, 2), torch.ones(32))
-    prompts = class_prompts(model, NAMES, context=tpt_lib.LearnedPrompt(torch.zeros(4, 32), net))
+    net = tpt_lib.prompts.MetaNet(torch.zeros(2, 16), torch.zeros(2), torch.zeros(32, 2), torch.ones(32))
+    prompts = class_prompts(model, NAMES, context=tpt_lib.prompts.LearnedPrompt(torch.zeros(4, 32), net))
     with pytest.raises(ValueError, match="a CoCoOp context depends on the image"):
         function(model, prompts)
-    context = tpt_lib.conditional_context(prompts, torch.zeros(16))
+    context = tpt_lib.prompts.conditional_context(prompts, torch.zeros(16))
     words = class_prompts(model, NAMES, context=torch.ones(4, 32))
     assert torch.equal(encode_prompts(model, prompts, context), encode_prompts(model, words))
 
@@ -871,7 +872,7 @@ def test_a_model_that_is_no_torch_module():
     model, names = Letters(), ["cat", "dog", "bee"]
     assert isinstance(model, tpt_lib.ClipLike)
     prompts = class_prompts(model, names, template="my {}")
-    assert text_path(model, prompts) == "general: the model does not lay its text tower open (causal_tower)"
+    assert text_engine(model, prompts) == "general: the model does not lay its text tower open (causal_tower)"
     context = prompts.context.double().requires_grad_()
     ids = model.tokenize([f"my {name}" for name in names])
     embedded = torch.cat([model.table[ids[:, :1]].double(), context.expand(3, 2, 6), model.table[ids[:, 3:]]], dim=1)

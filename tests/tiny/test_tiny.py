@@ -19,7 +19,7 @@ def tiny():
 
 @pytest.fixture(scope="module")
 def prompts(tiny):
-    return tpt_lib.class_prompts(tiny, tpt_lib.tiny_samples().classes)
+    return tpt_lib.class_prompts(tiny, tpt_lib.load_tiny_drawings().classes)
 
 
 def test_the_package_stays_small():
@@ -38,7 +38,7 @@ def test_loading_takes_no_randomness_and_gives_the_same(tiny):
 
 
 def test_it_takes_the_fast_path(tiny, prompts):
-    assert tpt_lib.text_path(tiny, prompts).startswith("fast")
+    assert tpt_lib.text.text_engine(tiny, prompts).startswith("fast")
 
 
 def test_packing_keeps_weights_to_half_a_step_and_tokens_exactly():
@@ -55,7 +55,7 @@ def test_packing_keeps_weights_to_half_a_step_and_tokens_exactly():
 
 
 def test_names_it_was_not_trained_on_draw_a_warning(tiny):
-    with pytest.warns(UserWarning, match=r"never shown 'zebra', 'purple'.*tiny_samples\(\).classes"):
+    with pytest.warns(UserWarning, match=r"never shown 'zebra', 'purple'.*load_tiny_drawings\(\).classes"):
         tiny.tokenize(["a photo of a zebra.", "a purple dog"])
     with pytest.warns(UserWarning, match="never shown 'hippo'"):
         tpt_lib.class_prompts(tiny, ["dog", "hippo"])
@@ -77,7 +77,7 @@ def test_any_text_works(tiny):
 
 @pytest.mark.parametrize("style", STYLES)
 def test_samples_are_one_drawing_of_each_name(style):
-    data = tpt_lib.tiny_samples(style)
+    data = tpt_lib.load_tiny_drawings(style)
     assert data.labels == list(range(len(data.classes))) == list(range(len(known()["names"])))
     pixels = torch.stack([image for image, _ in data.samples])
     assert pixels.shape[1:] == (3, 96, 96)
@@ -87,24 +87,24 @@ def test_samples_are_one_drawing_of_each_name(style):
 
 
 def test_a_choice_of_samples_is_seeded_and_theirs_to_change():
-    first, again, other = (tpt_lib.tiny_samples(n=20, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (tpt_lib.load_tiny_drawings(n=20, seed=seed) for seed in (0, 0, 1))
     assert first.labels == again.labels != other.labels
     first.samples[0][0].zero_()
     assert again.samples[0][0].any()
-    assert tpt_lib.tiny_samples(n=20).samples[0][0].any()
+    assert tpt_lib.load_tiny_drawings(n=20).samples[0][0].any()
     with pytest.raises(ValueError, match=r"style must be one of noto-v1, .* but got 'noto'"):
-        tpt_lib.tiny_samples("noto")
+        tpt_lib.load_tiny_drawings("noto")
     with pytest.raises(ValueError, match=r"n must be between 1 and \d+, but got 0"):
-        tpt_lib.tiny_samples(n=0)
+        tpt_lib.load_tiny_drawings(n=0)
 
 
 def test_bongard_problems_are_of_sibling_categories_without_repetition():
-    data = tpt_lib.tiny_bongard_problems(3, n=30)
+    data = tpt_lib.load_tiny_bongard(3, n=30)
     names = list(known()["names"].items())
     where = {
         image.numpy().tobytes(): (label, style)
         for style in STYLES
-        for image, label in tpt_lib.tiny_samples(style).samples
+        for image, label in tpt_lib.load_tiny_drawings(style).samples
     }
     styles = set()
     for problem in data.samples:
@@ -116,12 +116,12 @@ def test_bongard_problems_are_of_sibling_categories_without_repetition():
         assert all(len({label for label, _ in side}) == 7 for side in found)
         styles |= {style for side in found for _, style in side}
     assert styles == set(STYLES)
-    again = tpt_lib.tiny_bongard_problems(3, n=30)
+    again = tpt_lib.load_tiny_bongard(3, n=30)
     assert all(torch.equal(a.queries[0], b.queries[0]) for a, b in zip(data.samples, again.samples, strict=True))
 
 
 def test_bongard_tpt_beats_chance_clearly(tiny):
-    problems = [problem for seed in range(3) for problem in tpt_lib.tiny_bongard_problems(seed, n=50).samples]
+    problems = [problem for seed in range(3) for problem in tpt_lib.load_tiny_bongard(seed, n=50).samples]
     solved = tpt_lib.bongard_tpt_many(tiny, [problem[:3] for problem in problems])
     right = sum(
         v == t for said, p in zip(solved, problems, strict=True) for v, t in zip(said.verdicts, p.truths, strict=True)
@@ -144,7 +144,7 @@ def drawings(tiny, prompts):
 
     Of the others TPT changes no verdict, so that they would add time to a paired test and nothing else.
     """
-    data = [sample for style in STYLES for sample in tpt_lib.tiny_samples(style).samples]
+    data = [sample for style in STYLES for sample in tpt_lib.load_tiny_drawings(style).samples]
     plain = tpt_lib.encode_images(tiny, [image for image, _ in data])
     first, second = tpt_lib.class_logits(tiny, plain, tpt_lib.encode_prompts(tiny, prompts)).topk(2).values.T
     unsure = [data[i] for i in (first - second).argsort()[:360].tolist()]
@@ -183,8 +183,8 @@ def changes(right, method):
 def test_tpt_beats_zero_shot_and_a_random_step_does_not(right):
     mended, broken = changes(right, "TPT")
     assert mended > broken
-    assert tpt_lib.mcnemar(mended, broken) < 0.05, (mended, broken)  # 21 and 8, 0.02
-    assert tpt_lib.mcnemar(*changes(right, "random")) > 0.2, changes(right, "random")
+    assert tpt_lib.evaluation.mcnemar(mended, broken) < 0.05, (mended, broken)  # 21 and 8, 0.02
+    assert tpt_lib.evaluation.mcnemar(*changes(right, "random")) > 0.2, changes(right, "random")
 
 
 def test_settings_behave_as_on_the_card(tiny, prompts, drawings):

@@ -1,5 +1,5 @@
-"""The command line: ``tpt-lib`` parses, and hands over to ``commands``."""
+"""The command line."""
 
-from tpt_lib.cli.parser import main
+from tpt_lib.cli.main import main
 
 __all__ = ["main"]

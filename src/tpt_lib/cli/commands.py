@@ -1,4 +1,4 @@
-"""What each command of the command line does: calls the library, prints what it returns."""
+"""What each command does: call the library, print what it returns."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from typing import Any
 import torch
 
 import tpt_lib as tpt
-from tpt_lib.cli.parser.parser import say
-from tpt_lib.evaluation.compare import METHODS
+from tpt_lib import plots
+from tpt_lib.cli.output import say
+from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.evaluation.data.bongard_hoi import Problem
 from tpt_lib.evaluation.data.registry import ENTRIES, SPLITS_OF_BONGARD
+from tpt_lib.evaluation.table import Table
 from tpt_lib.tiny.drawings import STYLES
 
 __all__ = ["COMMANDS"]
 
 EMBEDDED = (*STYLES, "tiny-bongard")
 
-BONGARD: Mapping[str, Any] = {"prototype": tpt.bongard_prototype, "TPT": tpt.bongard_tpt}
-
 
 def classify(args: Namespace) -> int:
     model = _model(args)
     prompts = _prompts(args, model, _classes(args), "a photo of a {}.")
+    views: Any = {"n_views": args.n_views, "recipe": args.recipe or "crop", "seed": args.seed}
     found: list[dict[str, Any]] = []
     for image in args.images:
         try:
-            said: Any = tpt.tpt_classify(
-                model, image, prompts, n_views=args.views, recipe=args.recipe or "crop", seed=args.seed
-            )
+            said = tpt.classify(model, image, prompts, method=args.method, **views)
         except (tpt.ImageError, OSError) as error:
             found.append({"image": image, "error": str(error)})
             say(f"{image}: {error}")
             continue
         found.append({"image": image, **said.to_dict()})
         if not args.json:
-            after, ((before, p),) = said.top(args.top), said.zero_shot.top(1)
-            print(f"{image}: {', '.join(f'{name} {q:.2f}' for name, q in after)}; before tuning {before} {p:.2f}")
+            top = ", ".join(f"{name} {p:.2f}" for name, p in said.top(args.top))
+            before = "" if said.zero_shot is None else "; zero-shot {} {:.2f}".format(*said.zero_shot.top(1)[0])
+            print(f"{image}: {top}{before}")
     if args.json:
         _print_json({"classes": prompts.names, "predictions": found})
     return int(any("error" in one for one in found))
@@ -53,17 +53,17 @@ def classify(args: Namespace) -> int:
 def evaluate(args: Namespace) -> int:
     model, data = _model(args), _dataset(args)
     out = args.out or f"{data.name}.jsonl"
-    options: dict[str, Any] = {"model": model, "out": out, "seeds": args.seeds, "strict": args.strict}
-    if args.batch is not None:
-        options["batch"] = args.batch
+    options: dict[str, Any] = {"out": out, "seeds": args.seeds, "strict": args.strict}
+    if args.batch_size is not None:
+        options["batch_size"] = args.batch_size
     if _of_problems(data):
-        report = tpt.evaluate_bongard(_methods(args, BONGARD, BONGARD), data, **options)
+        report = tpt.evaluate_bongard(model, data, args.methods or ["prototype", "tpt"], **options)
     else:
-        options |= {"workers": args.workers, "engine": args.engine, "n_views": args.views}
+        options |= {"num_workers": args.num_workers, "backend": args.backend, "n_views": args.n_views}
         if args.recipe:
             options["recipe"] = args.recipe
         options["prompts"] = _prompts(args, model, data.classes, data.template)
-        report = tpt.evaluate(_methods(args, METHODS, ("zero-shot", "TPT")), data, **options)
+        report = tpt.evaluate(model, data, args.methods or ["zero_shot", "tpt"], **options)
     if args.json:
         _print_json({"out": out, **_report(report)})
     else:
@@ -74,18 +74,18 @@ def evaluate(args: Namespace) -> int:
 
 def compare(args: Namespace) -> int:
     model = _model(args)
-    views = {"n_views": args.views, "recipe": args.recipe or "crop", "seed": args.seed}
+    views: Any = {"n_views": args.n_views, "recipe": args.recipe or "crop", "seed": args.seed}
     if args.images and args.dataset:
         raise ValueError("compare takes images or --dataset, not both")
     if args.images:
-        prompts, images = _prompts(args, model, _classes(args), "a photo of a {}."), args.images
+        images, prompts = args.images, _prompts(args, model, _classes(args), "a photo of a {}.")
     else:
         data = _dataset(args)
         if _of_problems(data):
             raise ValueError("compare is for images with classes; evaluate takes Bongard problems")
         views["recipe"] = args.recipe or data.recipe
-        prompts, images = _prompts(args, model, data.classes, data.template), data.samples
-    table = tpt.compare(model, prompts, images, methods=_methods(args, METHODS, METHODS), **views)
+        images, prompts = data.samples, _prompts(args, model, data.classes, data.template)
+    table = tpt.compare(model, images, prompts, methods=args.methods or BASELINES_AND_TPT, **views)
     _print_json(table.to_dict()) if args.json else print(table)
     return 0
 
@@ -94,8 +94,8 @@ def report(args: Namespace) -> int:
     found = tpt.Report.read(args.runs)
     if args.plots:
         Path(args.plots).mkdir(parents=True, exist_ok=True)
-        tpt.plot_accuracies(found).savefig(Path(args.plots, "accuracies.png"))
-        tpt.plot_reliability(found).savefig(Path(args.plots, "reliability.png"))
+        plots.plot_accuracies(found).savefig(Path(args.plots, "accuracies.png"))
+        plots.plot_reliability(found).savefig(Path(args.plots, "reliability.png"))
     tested = found.compare(*args.compare) if args.compare else None
     if args.json:
         _print_json({**_report(found), "compare": tested and tested.to_dict()})
@@ -120,7 +120,14 @@ def datasets(args: Namespace) -> int:
         rows.append({"name": entry.name, "classes": entry.classes, **counts, "views": entry.recipe})
         if args.root:
             rows[-1]["found"] = _found(entry, args.root)
-    _print_json(rows) if args.json else print(tpt.Table(tuple(rows)))
+    _print_json(rows) if args.json else print(Table(tuple(rows)))
+    return 0
+
+
+def methods(args: Namespace) -> int:
+    entries = [tpt.get_method(name) for name in tpt.list_methods()]
+    rows = [{"name": e.name, "title": e.title, "needs": ", ".join(e.needs), "paper": e.paper} for e in entries]
+    _print_json(rows) if args.json else print(Table(tuple(rows)))
     return 0
 
 
@@ -131,7 +138,7 @@ def models(args: Namespace) -> int:
     rows = [
         {"model": name, "pretrained": tag} for name, tag in pairs if args.contains.lower() in f"{name} {tag}".lower()
     ]
-    _print_json(rows) if args.json else print(tpt.Table(tuple(rows)) if rows else "none")
+    _print_json(rows) if args.json else print(Table(tuple(rows)) if rows else "none")
     return 0
 
 
@@ -146,7 +153,7 @@ def demo(args: Namespace) -> int:
 
 
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
-    command.__name__: command for command in (classify, evaluate, compare, report, datasets, models, demo)
+    command.__name__: command for command in (classify, evaluate, compare, report, datasets, methods, models, demo)
 }
 
 
@@ -161,7 +168,7 @@ def _model(args: Namespace) -> Any:
         model = tpt.load_transformers(args.model)
     else:
         model = tpt.load_open_clip(args.model, args.pretrained)
-    own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"  # of this rank of torchrun
+    own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"  # one per rank of torchrun
     model.module.to(args.device or own)
     return model
 
@@ -196,20 +203,11 @@ def _dataset(args: Namespace) -> tpt.EvalSet:
 
 
 def _embedded(name: str) -> tpt.EvalSet:
-    return tpt.tiny_samples(name) if name in STYLES else tpt.tiny_bongard_problems()
+    return tpt.load_tiny_drawings(name) if name in STYLES else tpt.load_tiny_bongard()
 
 
 def _of_problems(data: tpt.EvalSet) -> bool:
     return isinstance(data.samples[0], Problem)
-
-
-def _methods(args: Namespace, known: Mapping[str, Any], default: Any) -> dict[str, Any]:
-    """Methods by the names that reports have, from those of the command line."""
-    names = {name.lower().replace(" ", "-"): name for name in known}
-    asked = args.methods or [name.lower().replace(" ", "-") for name in default]
-    if unknown := [name for name in asked if name.lower() not in names]:
-        raise ValueError(f"--methods: {', '.join(unknown)} is not among {', '.join(names)}")
-    return {names[name.lower()]: known[names[name.lower()]] for name in asked}
 
 
 def _found(entry: Any, root: str) -> str:

@@ -1,16 +1,11 @@
-"""The command line: parses, and hands over to ``commands``."""
+"""The options of every command."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-import traceback
-import warnings
-from collections.abc import Sequence
 from typing import NoReturn
 
-__all__ = ["main", "say"]
+__all__ = ["COMMANDS", "FAILED", "OK", "REFUSED", "STOPPED", "parser"]
 
 OK, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
 
@@ -21,41 +16,15 @@ CODES = """exit codes:
   130  stopped with Ctrl-C"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code, 0 for success; see ``tpt-lib --help``."""
-    args = parser().parse_args(argv)
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: say(f"warning: {message}")
-        try:
-            from tpt_lib.cli.commands import COMMANDS
-
-            code = COMMANDS[args.command](args)
-            sys.stdout.flush()
-            return code
-        except KeyboardInterrupt:
-            say("stopped; evaluate goes on from here when it is run again")
-            return STOPPED
-        except BrokenPipeError:  # as of "| head"
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return OK
-        except Exception as error:
-            if args.debug:
-                traceback.print_exc()
-            expected = isinstance(error, ValueError | OSError | ImportError)
-            kind = "" if expected else f"unexpected {type(error).__name__} (--debug shows more): "
-            say(f"error: {kind}{error}")
-            return REFUSED if expected else FAILED
-
-
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Reports what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(REFUSED, f"tpt-lib: error: {message}; '{self.prog} --help' has examples\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+    """Return the parser of all commands."""
     top = _Parser(
         prog="tpt-lib",
         description="Test-time prompt tuning of CLIP-like models. 'tpt-lib COMMAND --help' has examples.",
@@ -75,11 +44,6 @@ def parser() -> argparse.ArgumentParser:
         for add in (*parents, _common):
             add(command)
     return top
-
-
-def say(text: str) -> None:
-    """A line to standard error, whatever line breaks the text has."""
-    print(f"tpt-lib: {' '.join(str(text).split())}", file=sys.stderr)
 
 
 def _common(command: argparse.ArgumentParser) -> None:
@@ -109,7 +73,9 @@ def _prompts(command: argparse.ArgumentParser, *, required: bool = False) -> Non
 
 def _views(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("views")
-    group.add_argument("--views", type=int, default=64, metavar="N", help="of each image, itself included (default 64)")
+    group.add_argument(
+        "--n-views", type=int, default=64, metavar="N", help="views of each image, itself included (default 64)"
+    )
     group.add_argument(
         "--recipe", choices=["crop", "augmix"], help="how they are made; by default the dataset's, or crop"
     )
@@ -126,31 +92,36 @@ def _data(command: argparse.ArgumentParser) -> None:
         "--methods",
         nargs="+",
         metavar="NAME",
-        help="of zero-shot, 80-templates, averaged, majority-vote and tpt; for Bongard problems of prototype and tpt",
+        help="names of 'tpt-lib methods', as zero_shot and tpt; for Bongard problems prototype and tpt",
     )
 
 
 def _classify(command: argparse.ArgumentParser) -> None:
     command.add_argument("images", nargs="+", metavar="IMAGE")
     _prompts(command, required=True)
-    command.add_argument("--seed", type=int, default=0, help="of the views (default 0)")
-    command.add_argument("--top", type=int, default=3, metavar="K", help="how many classes are shown (default 3)")
+    command.add_argument("--seed", type=int, default=0, help="seed of the views (default 0)")
+    command.add_argument("--method", default="tpt", metavar="NAME", help="one of 'tpt-lib methods' (default tpt)")
+    command.add_argument("--top", type=int, default=3, metavar="K", help="number of classes to show (default 3)")
 
 
 def _evaluate(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--out", metavar="FILE", help="the run file (default DATASET.jsonl); one that is there is continued"
+        "--out", metavar="FILE", help="the run file (default DATASET.jsonl); an existing one is resumed"
     )
-    command.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="of the views (default 0)")
-    command.add_argument("--workers", type=int, metavar="N", help="processes that make views (default: 2 beside a GPU)")
-    command.add_argument("--batch", type=int, metavar="N", help="samples given to a method at once")
-    command.add_argument("--engine", choices=["local", "ray"], default="local", help="ray: N actors of a Ray cluster")
+    command.add_argument(
+        "--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="seed of the views (default 0)"
+    )
+    command.add_argument(
+        "--num-workers", type=int, metavar="N", help="processes that make views (default: 2 with a GPU)"
+    )
+    command.add_argument("--batch-size", type=int, metavar="N", help="samples given to a method together")
+    command.add_argument("--backend", choices=["local", "ray"], default="local", help="ray: N actors of a Ray cluster")
     command.add_argument("--strict", action="store_true", help="stop at an image that cannot be used")
 
 
 def _compare(command: argparse.ArgumentParser) -> None:
     command.add_argument("images", nargs="*", metavar="IMAGE", help="images without labels, instead of a dataset")
-    command.add_argument("--seed", type=int, default=0, help="of the views (default 0)")
+    command.add_argument("--seed", type=int, default=0, help="seed of the views (default 0)")
 
 
 def _report(command: argparse.ArgumentParser) -> None:
@@ -171,9 +142,9 @@ def _models(command: argparse.ArgumentParser) -> None:
 
 
 def _demo(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--style", default="noto-v1", help="which drawings (default noto-v1)")
-    command.add_argument("--n", type=int, help="how many (default all)")
-    command.add_argument("--seed", type=int, default=0, help="of their choice and of the views (default 0)")
+    command.add_argument("--style", default="noto-v1", help="style of the drawings (default noto-v1)")
+    command.add_argument("--n", type=int, help="number of drawings (default all)")
+    command.add_argument("--seed", type=int, default=0, help="seed of their choice and of the views (default 0)")
     command.add_argument("--out", default="tpt_demo.png", metavar="FILE", help="the figure (default tpt_demo.png)")
 
 
@@ -184,7 +155,7 @@ COMMANDS = {
         ["", "--style emojione-monotone --n 20 --seed 1 --out figure.png"],
     ),
     "classify": (
-        "Classify images, each with a prompt tuned to it; images come before the options",
+        "Classify images, by default each with a prompt tuned to it; images come before the options",
         (_classify, _views, _model),
         [
             "drawing.png --classes cat dog 'red panda'",
@@ -193,10 +164,10 @@ COMMANDS = {
         ],
     ),
     "evaluate": (
-        "Evaluate methods on a dataset; run again, it goes on where it was stopped",
+        "Evaluate methods on a dataset; run again, it resumes where it was stopped",
         (_evaluate, _data, _prompts, _views, _model),
         [
-            "--dataset noto-v1 --methods zero-shot tpt",
+            "--dataset noto-v1 --methods zero_shot tpt",
             "--dataset my/photos --out photos.jsonl --seeds 0 1 2",
             "--dataset imagenet-a --root /data --model ViT-B-16 --pretrained openai --limit 500",
             "--dataset tiny-bongard --methods prototype tpt",
@@ -206,13 +177,14 @@ COMMANDS = {
     "compare": (
         "Accuracy, entropy, seconds and memory of methods on some images, side by side",
         (_compare, _data, _prompts, _views, _model),
-        ["--dataset noto-v1 --limit 20", "photo.jpg --classes cat dog --methods zero-shot tpt"],
+        ["--dataset noto-v1 --limit 20", "photo.jpg --classes cat dog --methods zero_shot tpt"],
     ),
     "report": (
-        "What came of runs, beside the paper's numbers",
+        "Summarize run files next to the paper's numbers",
         (_report,),
         ["noto-v1.jsonl", "runs/*.jsonl --format markdown", "noto-v1.jsonl --compare zero-shot TPT --plots figures"],
     ),
     "datasets": ("List the datasets that go by name", (_datasets,), ["", "--root /data"]),
+    "methods": ("List the methods with what they need and where they were published", (), [""]),
     "models": ("List the models that can be loaded", (_models,), ["", "ViT-B-16"]),
 }

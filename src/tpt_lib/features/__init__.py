@@ -1,0 +1,5 @@
+"""Views and images to normalized image features."""
+
+from tpt_lib.features.encode import encode_images, encode_views
+
+__all__ = ["encode_images", "encode_views"]

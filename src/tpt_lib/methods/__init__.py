@@ -1,0 +1,42 @@
+"""One short file per method, all of one shape. ``base`` has the contracts and the registry."""
+
+from tpt_lib.methods.base import Method, MethodEntry, OnlineMethod, get_method, list_methods, method
+from tpt_lib.methods.bongard import BongardPrediction, bongard_prototype, bongard_tpt, bongard_tpt_many
+from tpt_lib.methods.classify import classify
+from tpt_lib.methods.coop import Fitted, fit_cocoop, fit_coop
+from tpt_lib.methods.memo import memo_classify, memo_predict
+from tpt_lib.methods.memo_clip import memo_clip_predict
+from tpt_lib.methods.prompt_ensemble import prompt_ensemble_predict
+from tpt_lib.methods.template_ensemble import template_ensemble_predict
+from tpt_lib.methods.tpt import TptOptions, tpt_classify, tpt_predict
+from tpt_lib.methods.view_average import average_predict
+from tpt_lib.methods.view_vote import vote_predict
+from tpt_lib.methods.zero_shot import zero_shot_predict
+
+__all__ = [
+    "BongardPrediction",
+    "Fitted",
+    "Method",
+    "MethodEntry",
+    "OnlineMethod",
+    "TptOptions",
+    "average_predict",
+    "bongard_prototype",
+    "bongard_tpt",
+    "bongard_tpt_many",
+    "classify",
+    "fit_cocoop",
+    "fit_coop",
+    "get_method",
+    "list_methods",
+    "memo_classify",
+    "memo_clip_predict",
+    "memo_predict",
+    "method",
+    "prompt_ensemble_predict",
+    "template_ensemble_predict",
+    "tpt_classify",
+    "tpt_predict",
+    "vote_predict",
+    "zero_shot_predict",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from typing import Any
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from tpt_lib.features.encode import encode_images
+from tpt_lib.features.encode import as_features
 from tpt_lib.logits import class_logits
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import check_finite
@@ -20,27 +20,30 @@ from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
 from tpt_lib.prompts.contexts import gaussian_context
 from tpt_lib.prompts.templates import CONTEXT
 from tpt_lib.tuning import tune_prompt
+from tpt_lib.types import Images
 
 __all__ = ["BongardPrediction", "bongard_prototype", "bongard_tpt", "bongard_tpt_many"]
 
 SIDES = ("positive", "negative")
 
-Problem = tuple[Any, Any, Any]
+ImagesOrFeatures = Images | Tensor
+Solver = Callable[..., "BongardPrediction"]
+Problem = tuple[ImagesOrFeatures, ImagesOrFeatures, ImagesOrFeatures]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BongardPrediction:
-    """The verdicts on the queries of one problem, and how they came about.
+    """Verdicts on the queries of one problem, and how they came about.
 
     Attributes:
-        logits: of each query ``(Q, 2)``, positive first.
-        support_logits: of the support images ``(P + N, 2)``, the positive ones first.
-        positives: how many of them are positive.
+        logits: logits of each query ``(Q, 2)``, positive first.
+        support_logits: logits of the support images ``(P + N, 2)``, the positive ones first.
+        positives: number of positive support images.
         losses: the cross-entropy on the supports before each step, and after the last ``(steps + 1,)``; none for prototypes.
-        tuned: whether tuning was applied; if a loss was not finite it was not, and the tokens are the initial ones.
+        tuned: whether tuning was applied; False if a loss was not finite, and then the tokens are the initial ones.
         context: the tuned context ``(L, D)``, where there is one.
-        names: the two tuned class tokens ``(2, 1, D)``, where there are any.
-        images: positives, negatives and queries as they were given, for the picture.
+        name_tokens: the two tuned class tokens ``(2, 1, D)``, where there are any.
+        images: positives, negatives and queries as they were given, for ``plots.plot_bongard``.
     """
 
     logits: Float[Tensor, "q 2"]
@@ -49,7 +52,7 @@ class BongardPrediction:
     losses: Float[Tensor, " steps"]
     tuned: bool
     context: Float[Tensor, "l d"] | None = None
-    names: Float[Tensor, "2 m d"] | None = None
+    name_tokens: Float[Tensor, "2 m d"] | None = None
     images: Problem = field(default=((), (), ()))
 
     def __post_init__(self) -> None:
@@ -67,12 +70,12 @@ class BongardPrediction:
 
     @property
     def support_accuracy(self) -> float:
-        """The share of support images on their own side."""
+        """The share of support images that are classified correctly."""
         truth = torch.arange(len(self.support_logits), device=self.support_logits.device) >= self.positives
         return float((self.support_logits.argmax(dim=-1) == truth.long()).float().mean())
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it but tokens and images, in types that JSON has."""
+        """Return the result, without tokens and images, in types that JSON has."""
         return {
             "verdicts": list(self.verdicts),
             "probs": self.probs.tolist(),
@@ -86,22 +89,12 @@ class BongardPrediction:
         said = ", ".join(f"{v} {max(p, 1 - p):.2f}" for v, p in zip(self.verdicts, self.probs.tolist(), strict=True))
         return f"<BongardPrediction {said}; supports {self.support_accuracy:.0%} right{'' if self.tuned else '; not tuned'}>"
 
-    def _repr_png_(self) -> bytes | None:
-        """The problem as a picture, in a notebook; nothing where matplotlib or the images are missing."""
-        from tpt_lib.plots.bongard import plot_bongard
-        from tpt_lib.plots.figure import as_png
-
-        try:
-            return as_png(plot_bongard(self))
-        except (ImportError, ValueError):
-            return None
-
 
 def bongard_tpt(
     model: ClipLike,
-    positives: Any,
-    negatives: Any,
-    queries: Any,
+    positives: ImagesOrFeatures,
+    negatives: ImagesOrFeatures,
+    queries: ImagesOrFeatures,
     *,
     steps: int = 64,
     lr: float = 5e-3,
@@ -122,15 +115,18 @@ def bongard_tpt(
         model: the model.
         positives: images that show the concept: a list (PIL images, paths, arrays, tensors), a tensor ``(P, 3, H, W)``, or
             their features ``(P, E)``.
-        negatives: images that do not, the same way, and as many as there are.
-        queries: the images to judge, the same way.
-        steps: steps of AdamW.
-        lr: its learning rate.
-        n_context: the number of learned context tokens.
-        sigma: the standard deviation that tokens start from.
-        seed: fixes that start; it is the same for every problem.
-        words: two fixed words, such as ``("True", "False")``, in place of learned class tokens.
-        context: fixed words, such as ``"a photo of a"``, in place of the learned context.
+        negatives: images that do not, given the same way; any number.
+        queries: the images to judge, given the same way.
+        steps: number of AdamW steps (default 64).
+        lr: learning rate (default 5e-3).
+        n_context: number of learned context tokens (default 4).
+        sigma: standard deviation that tokens start from (default 0.02).
+        seed: determines that start (default 0); it is the same for every problem.
+        words: two fixed words, such as ``("True", "False")``, instead of learned class tokens.
+        context: fixed words, such as ``"a photo of a"``, instead of the learned context.
+
+    Returns:
+        Verdicts on the queries.
 
     >>> sides = torch.nn.functional.normalize(torch.randn(2, 1, 256) + 0.3 * torch.randn(2, 7, 256), dim=-1)
     >>> result = bongard_tpt(model, sides[0, :6], sides[1, :6], sides[:, 6], steps=8)
@@ -152,7 +148,7 @@ def bongard_tpt_many(
     seed: int = 0,
     words: tuple[str, str] | None = None,
     context: str | None = None,
-    batch: int = 8,
+    batch_size: int = 8,
 ) -> list[BongardPrediction]:
     """Solve several Bongard problems, each with its own tokens and optimizer, as ``bongard_tpt`` solves one.
 
@@ -160,15 +156,19 @@ def bongard_tpt_many(
         model: the model.
         problems: tuples (positives, negatives, queries), each as ``bongard_tpt`` takes them.
         steps, lr, n_context, sigma, seed, words, context: those of ``bongard_tpt``.
-        batch: how many problems are tuned together, if they follow each other and have as many images; no result depends on it.
+        batch_size: number of problems tuned together (default 8), if they follow each other and have equally many images.
+            Affects speed and memory, not results.
+
+    Returns:
+        A result for each problem.
 
     >>> features = torch.nn.functional.normalize(torch.randn(3, 14, 256), dim=-1)
     >>> results = bongard_tpt_many(model, [(f[:6], f[6:12], f[12:]) for f in features], steps=2)
     >>> len(results)
     3
     """
-    if batch < 1:
-        raise ValueError(f"bongard_tpt: batch must be at least 1, but got {batch}")
+    if batch_size < 1:
+        raise ValueError(f"bongard_tpt_many: batch_size must be at least 1, but got {batch_size}")
     prompts = _prompts(model, n_context, sigma, seed, words, context)
     if steps and words is not None and context is not None:
         raise ValueError(
@@ -177,17 +177,22 @@ def bongard_tpt_many(
     found: list[BongardPrediction] = []
     encoded = (_encoded(model, problem) for problem in problems)
     for _, alike in groupby(encoded, key=lambda one: (len(one[1][0]), len(one[1][1]))):
-        while group := list(islice(alike, batch)):
+        while group := list(islice(alike, batch_size)):
             found += _solve(model, prompts, group, steps, lr)
     return found
 
 
-def bongard_prototype(model: ClipLike, positives: Any, negatives: Any, queries: Any) -> BongardPrediction:
-    """The baseline without a prompt: a query belongs to the side whose mean image feature is nearer.
+def bongard_prototype(
+    model: ClipLike, positives: ImagesOrFeatures, negatives: ImagesOrFeatures, queries: ImagesOrFeatures
+) -> BongardPrediction:
+    """Solve a Bongard problem without a prompt: a query belongs to the side whose mean image feature is nearer.
 
     Args:
         model: the model; its text tower is not used.
         positives, negatives, queries: as for ``bongard_tpt``.
+
+    Returns:
+        Verdicts on the queries.
 
     >>> sides = torch.nn.functional.normalize(torch.randn(2, 1, 256) + 0.3 * torch.randn(2, 7, 256), dim=-1)
     >>> bongard_prototype(model, sides[0, :6], sides[1, :6], sides[:, 6]).verdicts
@@ -198,6 +203,9 @@ def bongard_prototype(model: ClipLike, positives: Any, negatives: Any, queries: 
     supports = class_logits(model, torch.cat([positive, negative]), prototypes)
     logits = class_logits(model, query, prototypes)
     return BongardPrediction(logits, supports, len(positive), torch.empty(0), False, images=problem)
+
+
+SOLVERS: Mapping[str, Solver] = {"prototype": bongard_prototype, "tpt": bongard_tpt}
 
 
 def _prompts(
@@ -225,13 +233,13 @@ def _encoded(model: ClipLike, problem: Problem) -> tuple[Problem, list[Tensor]]:
     for what, images in zip(("positives", "negatives", "queries"), problem, strict=True):
         if isinstance(images, list | tuple | Tensor) and len(images) == 0:
             raise ValueError(f"bongard_tpt: {what} is empty; a problem needs at least one image of each kind")
-    return (problem[0], problem[1], problem[2]), [encode_images(model, images) for images in problem]
+    return (problem[0], problem[1], problem[2]), [as_features("bongard_tpt", model, images) for images in problem]
 
 
 def _solve(
     model: ClipLike, prompts: ClassPrompts, group: list[tuple[Problem, list[Tensor]]], steps: int, lr: float
 ) -> list[BongardPrediction]:
-    """Problems with equally many supports, tuned together."""
+    """Solve problems with equally many supports together."""
     supports = torch.stack([torch.cat([positive, negative]) for _, (positive, negative, _) in group])
     positives = len(group[0][1][0])
     everything = torch.arange(supports.shape[1], device=supports.device)
@@ -253,7 +261,7 @@ def _solve(
             losses=tuned.losses[i],
             tuned=steps > 0 and bool(tuned.applied[i]),
             context=tuned.context[i],
-            names=None if tuned.names is None else tuned.names[i],
+            name_tokens=None if tuned.name_tokens is None else tuned.name_tokens[i],
             images=problem,
         )
         for i, (problem, (_, _, query)) in enumerate(group)

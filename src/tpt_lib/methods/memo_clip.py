@@ -1,8 +1,8 @@
-"""What else of a CLIP could be tuned to an image (section 5, figure 4a): its text tower, its image tower, or all of it."""
+"""MEMO on a CLIP: tune its prompt, its text tower, its image tower, or all of it to one image (section 5, figure 4a)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -12,24 +12,27 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tpt_lib.features.encode import encode_views
+from tpt_lib.methods.base import method
 from tpt_lib.methods.tpt import tpt_predict
-from tpt_lib.methods.tune_weights import Rows, adapt, free_copies, named_weights
+from tpt_lib.methods.tune_weights import FreeWeights, Rows, adapt, named_weights
 from tpt_lib.models.module_clip import ModuleClip, weight_of
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import select_confident
 from tpt_lib.prediction import Prediction
-from tpt_lib.prompts.class_prompts import ClassPrompts, conditional_context, is_learned
+from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, conditional_context, is_learned
 from tpt_lib.prompts.templates import CONTEXT
-from tpt_lib.text.encode import class_chunk, text_path
+from tpt_lib.text.encode import class_chunk, open_encoder
 from tpt_lib.text.packed import packed_features
 from tpt_lib.text.place_tokens import put_tokens
+from tpt_lib.types import OptimizerFactory
 
-__all__ = ["group_predict"]
+__all__ = ["memo_clip_predict"]
 
 Group = Literal["prompt", "text", "image", "all"]
 
 
-def group_predict(
+@method(name="memo_clip", title="MEMO on CLIP", paper="Shu et al., NeurIPS 2022, section 5", needs=("views",))
+def memo_clip_predict(
     model: ClipLike,
     prompts: ClassPrompts,
     views: Float[Tensor, "n 3 h w"],
@@ -38,11 +41,11 @@ def group_predict(
     fraction: float = 1.0,
     steps: int = 1,
     lr: float | None = None,
-    optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+    optimizer: OptimizerFactory | None = None,
     prior: float | None = None,
     chunk: int = 8,
 ) -> Prediction:
-    """Marginal entropy minimisation over one group of a CLIP's parameters, then the plain image (section 5, figure 4a).
+    """Minimize the marginal entropy over one group of a CLIP's parameters, then classify the plain image (figure 4a).
 
     ``"prompt"`` is TPT itself. ``"text"`` and ``"image"`` are all weights of that tower, projection and token embedding
     included; ``"all"`` is both and the logit scale (and bias). The model is only read, as by ``memo_predict``. A learned
@@ -51,42 +54,44 @@ def group_predict(
     Args:
         model: one that ``wrap`` or a loader made.
         prompts: what ``class_prompts`` returned.
-        views: preprocessed views, row 0 the plain image: this method takes views where others take features.
+        views: preprocessed views ``(N, 3, H, W)``, row 0 the plain image; this method takes views where others take features.
         group: ``"prompt"``, ``"text"``, ``"image"`` or ``"all"``.
         fraction: of the most confident views, chosen before the first step; figure 4a has no selection.
-        steps: how many.
-        lr: the learning rate; by default 5e-3 for the prompt, as TPT, and 2.5e-4 for weights, as MEMO.
+        steps: number of steps (default 1).
+        lr: learning rate; by default 5e-3 for the prompt, as TPT, and 2.5e-4 for weights, as MEMO.
         optimizer: called as ``optimizer(parameters, lr=lr)``; by default AdamW for the prompt and SGD for weights.
         prior: as for ``memo_predict``, for batch norms in the image tower; None leaves them as they are.
-        chunk: how many views' graph is held at once; no result depends on it.
+        chunk: number of views whose graph is held at the same time (default 8). Affects speed and memory, not results.
+
+    Returns:
+        A prediction.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
-    >>> group_predict(model, prompts, torch.randn(4, 3, 224, 224), group="image").tuned
-    True
+    >>> memo_clip_predict(model, prompts, torch.randn(4, 3, 224, 224), group="image").tuned
+    tensor(True)
     """
+    check_one_template("memo_clip_predict", prompts)
     if group not in get_args(Group):
-        raise ValueError(f"group_predict: group must be one of {', '.join(get_args(Group))}, but got {group!r}")
+        raise ValueError(f"memo_clip_predict: group must be one of {', '.join(get_args(Group))}, but got {group!r}")
     features = encode_views(model, views)
     if group == "prompt":
         given = {"lr": lr, "optimizer": optimizer}
         own: Any = {name: value for name, value in given.items() if value is not None}
         select = partial(select_confident, fraction=fraction)
-        one = tpt_predict(model, prompts, features, steps=steps, select=select, **own)
-        assert isinstance(one, Prediction)
-        return one
+        return tpt_predict(model, prompts, features, steps=steps, select=select, **own)
     if not isinstance(model, ModuleClip):
         raise TypeError(
-            f"group_predict: only a model that wrap or a loader made shows its weights, and this is a "
+            f"memo_clip_predict: only a model that wrap or a loader made shows its weights, and this is a "
             f"{type(model).__name__}; group='prompt' works with any"
         )
     with torch.inference_mode(False), torch.enable_grad():
         views = views.clone() if views.is_inference() else views.detach()
         towers = {"image": _image_tower(model, views, chunk, prior), "text": _text_tower(model, prompts, features[0])}
-        free = free_copies(_in_group(model, group))
+        free = FreeWeights.of(_in_group(model, group))
         live = [name for name in towers if group in (name, "all")]
         fixed = {"image": features, "text": towers["text"].plain({}, towers["text"].rows)}
 
-        def logits_of(free: dict[str, Tensor], *outputs: Tensor) -> Tensor:
+        def logits_of(free: Mapping[str, Tensor], *outputs: Tensor) -> Tensor:
             found = fixed | dict(zip(live, outputs, strict=True))
             text = found["text"][towers["text"].rows.argsort().to(found["text"].device)]
             scale = free["logit_scale"].exp().reshape(()) if "logit_scale" in free else model.logit_scale
@@ -95,15 +100,12 @@ def group_predict(
 
         before = logits_of({}, *(fixed[name] for name in live))[0]
         done = adapt(
-            [towers[name] for name in live], logits_of, free,
+            "memo_clip_predict", [towers[name] for name in live], logits_of, free,
             fraction=fraction, steps=steps, lr=2.5e-4 if lr is None else lr, optimizer=optimizer or torch.optim.SGD,
         )  # fmt: skip
         rows = {"image": views[:1], "text": towers["text"].rows}
-        after = logits_of(free, *(towers[name].outputs(free, rows[name]) for name in live))[0]
+        after = logits_of(free.named, *(towers[name].outputs(free.named, rows[name]) for name in live))[0]
     return done.prediction(prompts.names, before, after)
-
-
-group_predict.takes_views = True  # type: ignore[attr-defined]
 
 
 def _in_group(model: ModuleClip, group: Group) -> list[tuple[str, Tensor]]:
@@ -116,7 +118,7 @@ def _in_group(model: ModuleClip, group: Group) -> list[tuple[str, Tensor]]:
     return chosen
 
 
-_IMAGE_PARTS = ("visual", "vision", "image_")  # a projection may stand beside its tower, as in transformers
+_IMAGE_PARTS = ("visual", "vision", "image_")  # a projection may be outside of its tower, as in transformers
 
 
 def _image_tower(model: ModuleClip, views: Tensor, chunk: int, prior: float | None) -> Rows:
@@ -129,9 +131,10 @@ def _image_tower(model: ModuleClip, views: Tensor, chunk: int, prior: float | No
 
 
 def _text_tower(model: ModuleClip, prompts: ClassPrompts, plain: Tensor) -> Rows:
-    """Rows are classes, the shortest prompts first. Words are embedded by the tower that is tuned, learned tokens are held."""
-    fast = text_path(model, prompts) == "fast"
-    names = None if prompts.name_tokens is None else prompts.name_tokens[None]
+    """Return the text tower with classes as rows, shortest prompts first. Words are embedded by the tower that is tuned;
+    learned tokens are held fixed."""
+    packed = not isinstance(open_encoder(model, prompts).tower, str)
+    name_tokens = None if prompts.name_tokens is None else prompts.name_tokens[None]
     held = conditional_context(prompts, plain) if is_learned(prompts) else None
 
     def features(module: Any, part: Tensor) -> Tensor:
@@ -139,11 +142,11 @@ def _text_tower(model: ModuleClip, prompts: ClassPrompts, plain: Tensor) -> Rows
         embedding = model.token_embedding(module)
         context = embedding(ids[0, prompts.roles[part[0]] == CONTEXT]) if held is None else held
         context = context[None] if context.ndim == 3 else context[None, None]
-        if fast:
+        if packed:
             tower: Any = model.tower(module)
-            return F.normalize(packed_features(tower, prompts, context, names, part)[0].float(), dim=-1)
+            return F.normalize(packed_features(tower, prompts, context, name_tokens, part)[0].float(), dim=-1)
         rows, columns = torch.ones_like(prompts.ids[part]).nonzero(as_tuple=True)
-        x = put_tokens(embedding(ids).flatten(0, 1), prompts, part[rows], columns, context, names)
+        x = put_tokens(embedding(ids).flatten(0, 1), prompts, part[rows], columns, context, name_tokens)
         handle = embedding.register_forward_hook(lambda *_: x.reshape(*ids.shape, -1))
         try:
             return F.normalize(model.text_features(module, ids).float(), dim=-1)
@@ -151,4 +154,4 @@ def _text_tower(model: ModuleClip, prompts: ClassPrompts, plain: Tensor) -> Rows
             handle.remove()
 
     order = prompts.lengths.argsort(stable=True)
-    return Rows(model.module, features, order, chunk=class_chunk(prompts, 1, None, not fast), prior=None)
+    return Rows(model.module, features, order, chunk=class_chunk(prompts, 1, None, not packed), prior=None)

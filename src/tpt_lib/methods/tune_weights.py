@@ -1,13 +1,12 @@
-"""Entropy minimisation over the weights of a module that is only read: what MEMO and the parameter groups of a CLIP share.
+"""Entropy minimization over a module's weights, which MEMO and the parameter groups of a CLIP share.
 
-All runs on a structural copy, through ``torch.func.functional_call`` with weights of its own. Memory does not grow with the
-graph of all rows: outputs come first, without a graph; then the gradient of the loss by the outputs; then that is pulled
-back through the module a few rows at a time.
+The caller's module is only read: everything runs on a structural copy, through ``torch.func.functional_call`` with weights of
+its own. Memory does not grow with the number of rows: outputs are computed first, without a graph; then the gradient of the
+loss in the outputs; then that is pulled back through the module a few rows at a time.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,30 +19,47 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tpt_lib.models.structural_copy import mirror
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prediction import Prediction
+from tpt_lib.tuning import descend, warn_not_applied
+from tpt_lib.types import OptimizerFactory
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
+class FreeWeights:
+    """Float32 copies of a module's weights that are free to change; a weight with two names has one copy."""
+
+    named: dict[str, Tensor]
+    leaves: list[Tensor]
+    before: list[Tensor]
+
+    @classmethod
+    def of(cls, parameters: list[tuple[str, Tensor]]) -> FreeWeights:
+        unique = {id(weight): weight.detach() for _, weight in parameters}
+        leaves = {at: weight.float().clone().requires_grad_() for at, weight in unique.items()}
+        named = {name: leaves[id(weight)] for name, weight in parameters}
+        return cls(named, list(leaves.values()), list(unique.values()))
+
+
+@dataclass(frozen=True, eq=False)
 class Adapted:
-    """What ``adapt`` found: the views it used, the loss before the first step, and whether all was finite."""
+    """What ``adapt`` did: the views it used, the loss before the first step, and whether everything was finite."""
 
-    steps: int
-    selected: Tensor | None = None
-    loss: float | None = None
-    applied: bool = True
+    selected: Tensor | None
+    loss: Tensor | None
+    applied: Tensor
 
     def prediction(self, names: tuple[str, ...], before: Tensor, after: Tensor) -> Prediction:
         return Prediction(
             names=names,
-            logits=(after if self.applied else before).detach().float(),
+            logits=torch.where(self.applied, after, before).detach().float(),
             zero_shot=Prediction(names, before.detach().float()),
-            tuned=self.steps > 0 and self.applied,
-            loss_before=self.loss if self.applied else None,
+            tuned=self.applied if self.loss is not None else torch.zeros_like(self.applied),
+            loss_before=self.loss,
             selected=self.selected,
         )
 
 
 class Rows(nn.Module):
-    """A function of a module that treats its rows one by one, but for batch norms; on a copy whose weights are exchanged."""
+    """A function of a module that treats its rows one by one, batch norms aside, on a copy whose weights are replaced."""
 
     def __init__(
         self,
@@ -74,7 +90,7 @@ class Rows(nn.Module):
             return torch.cat([self.run(free, part) for part in rows.split(self.chunk)])
 
     def outputs(self, free: dict[str, Tensor], rows: Tensor) -> Tensor:
-        """Without a graph; with batch norms to be mixed, all rows at once, and they keep the statistics of these rows."""
+        """Compute without a graph. If batch norms are mixed, all rows pass together, and the norms keep their statistics."""
         if not self.norms:
             return self.plain(free, rows)
         seen: set[int] = set()
@@ -89,7 +105,7 @@ class Rows(nn.Module):
                 handle.remove()
 
     def add_gradients(self, free: dict[str, Tensor], leaves: list[Tensor], upstream: Tensor) -> None:
-        """Adds to the gradients of the leaves what the gradient in the outputs makes; rows where it is 0 are left out."""
+        """Add the gradients that the gradient in the outputs gives the leaves; rows where it is 0 are skipped."""
         at = upstream.flatten(1).any(dim=1).nonzero().squeeze(1)
         for part in at.split(self.chunk) if len(at) else ():
             found = torch.autograd.grad(
@@ -100,56 +116,48 @@ class Rows(nn.Module):
 
 
 def adapt(
+    caller: str,
     parts: list[Rows],
     head: Callable[..., Tensor],
-    free: dict[str, Tensor],
+    free: FreeWeights,
     *,
     fraction: float,
     steps: int,
     lr: float,
-    optimizer: Callable[..., torch.optim.Optimizer],
+    optimizer: OptimizerFactory,
 ) -> Adapted:
-    """Steps on the marginal entropy of ``head(free, *outputs of the parts)``, in the free weights, which change in place."""
-    done = Adapted(steps)
-    leaves = list({id(leaf): leaf for leaf in free.values()}.values())
-    steppers = optimizer(leaves, lr=lr)
-    for step in range(steps):
-        steppers.zero_grad()
-        ends = [part.outputs(free, part.rows).requires_grad_() for part in parts]
-        logits = head(free, *ends)
-        if done.selected is None:
-            done.selected = select_confident(logits.detach(), fraction=fraction)
-        loss = marginal_entropy(logits[done.selected])
-        gradients = torch.autograd.grad(loss, [*ends, *leaves], allow_unused=True)
-        for leaf, gradient in zip(leaves, gradients[len(ends) :], strict=True):
+    """Minimize the marginal entropy of ``head(weights, *outputs of the parts)`` in the free weights, which change in place."""
+    selected: Tensor | None = None
+
+    def gradients(_: int) -> tuple[Tensor, list[list[Tensor | None]]]:
+        nonlocal selected
+        for leaf in free.leaves:
+            leaf.grad = None
+        ends = [part.outputs(free.named, part.rows).requires_grad_() for part in parts]
+        logits = head(free.named, *ends)
+        if selected is None:
+            selected = select_confident(logits.detach(), fraction=fraction)
+        loss = marginal_entropy(logits[selected])
+        found = torch.autograd.grad(loss, [*ends, *free.leaves], allow_unused=True)
+        for leaf, gradient in zip(free.leaves, found[len(ends) :], strict=True):
             _add_gradient(leaf, gradient)
-        for part, upstream in zip(parts, gradients, strict=False):
-            part.add_gradients(free, leaves, upstream)
-        done.loss = float(loss.detach()) if step == 0 else done.loss
-        finite = [leaf.grad.isfinite().all() for leaf in leaves if leaf.grad is not None]
-        done.applied = bool(loss.isfinite()) and all(finite)
-        if not done.applied:
-            warnings.warn("a loss or gradient was not finite; the weights are left as they were", stacklevel=3)
-            return done
-        steppers.step()
-    return done
+        for part, upstream in zip(parts, found, strict=False):
+            part.add_gradients(free.named, free.leaves, upstream)
+        return loss.detach()[None], [[leaf.grad for leaf in free.leaves]]
 
-
-def free_copies(parameters: list[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """A float32 leaf for each parameter, by name; parameters that are one under two names stay one."""
-    unique = {id(weight): weight for _, weight in parameters}
-    leaves = {at: weight.detach().float().clone().requires_grad_() for at, weight in unique.items()}
-    return {name: leaves[id(weight)] for name, weight in parameters}
+    losses, applied = descend([free.leaves], [free.before], [optimizer(free.leaves, lr=lr)], range(steps), gradients)
+    warn_not_applied(caller, applied)
+    return Adapted(selected, losses[0][0] if losses else None, applied[0])
 
 
 def named_weights(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """The floating-point parameters by all their names in a structural copy, which looks through ``torch.compile``."""
+    """Return the floating-point parameters by all their names in a structural copy, which unwraps ``torch.compile``."""
     pairs = module.named_parameters(remove_duplicate=False)
     return [(name.replace("_orig_mod.", ""), weight) for name, weight in pairs if weight.is_floating_point()]
 
 
 def _norms(module: nn.Module) -> list[tuple[nn.Module, Tensor, Tensor]]:
-    """The batch norms with their running means and variances."""
+    """Return the batch norms with their running means and variances."""
     norms: Any = [part for part in module.modules() if isinstance(part, _BatchNorm)]
     if any(norm.running_mean is None for norm in norms):
         raise ValueError(
@@ -173,7 +181,7 @@ def _mixing(mean: Tensor, var: Tensor, prior: float | None, seen: set[int]) -> C
             )
         seen.add(id(norm))
         x = inputs[0].float()
-        if x.numel() > x.shape[1]:  # of one value there is no variance
+        if x.numel() > x.shape[1]:  # one value has no variance
             batch_var, batch_mean = torch.var_mean(x, dim=[d for d in range(x.ndim) if d != 1])
             norm.running_mean, norm.running_var = mixed(mean, batch_mean), mixed(var, batch_var)
         else:

@@ -1,153 +1,152 @@
-"""What ways of prompting need and cost (appendix): data, iterations, parameters, seconds; read off the prompts themselves."""
+"""What ways of prompting need and cost (appendix): data, iterations, parameters and seconds, read off the prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple
+from functools import partial
 from statistics import median
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import Unpack
 
-from tpt_lib.evaluation.compare import Method, takes_views, with_prompts
 from tpt_lib.evaluation.profiling import measured
 from tpt_lib.evaluation.table import Table
 from tpt_lib.features.encode import encode_views
-from tpt_lib.methods.baselines import zero_shot_predict
-from tpt_lib.methods.tpt import tpt_predict
+from tpt_lib.methods.base import Case, Methods, Prompts, as_cases
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, is_learned
+from tpt_lib.types import ImageLike, ViewOptions
 from tpt_lib.views.augment import augment_views
+from tpt_lib.views.settings import ViewSettings
 
 __all__ = ["budget_table", "strategy_table"]
 
 REPEATS = 3
+HAND_CRAFTED_AND_TPT: Methods = {"hand-crafted": "zero_shot", "TPT": "tpt"}
 
 
 def budget_table(
     model: ClipLike,
+    image: ImageLike,
     prompts: ClassPrompts,
-    image: Any,
     *,
-    methods: Mapping[str, Method | tuple[Method, Any]] | None = None,
+    methods: Methods = HAND_CRAFTED_AND_TPT,
     training: Mapping[str, tuple[int, int]] | None = None,
-    n_views: int = 64,
-    **views: Any,
+    **views: Unpack[ViewOptions],
 ) -> Table:
-    """Training and inference budgets of ways to prompt (appendix, the table of budgets).
+    """Measure the training and inference budgets of ways to prompt (appendix, table of budgets).
 
-    Seconds are from the image to the prediction, making and encoding views included, after a first run: the median of three.
-    A method that neither tunes nor selects, and says the same of the plain image alone, is timed with that alone.
-    Parameters are counted, not cited: *added* are those of a learned context and of CoCoOp's network, *tuned* those that are
-    found for an image and dropped.
+    Seconds are from the image to the prediction, including making and encoding views, after a first run: the median of three.
+    A method that neither tunes nor selects, and says the same about the plain image alone, is timed with one view. Parameters
+    are counted: *added* are those of a learned context and of CoCoOp's network, *tuned* those found for one image and dropped.
 
     Args:
         model: the model.
-        prompts: hand-crafted ones.
         image: one image.
-        methods: as for ``compare``; by default hand-crafted and TPT. CoOp is ``(zero_shot_predict, coop)``.
-        training: for methods with learned prompts the number of samples and of iterations they were trained with; what is
-            not given is unknown.
-        n_views: how many views, for the methods that use them.
-        **views: goes to ``augment_views``.
+        prompts: hand-crafted prompts.
+        methods: as for ``compare``; by default hand-crafted and TPT. CoOp is ``{"CoOp": ("zero_shot", coop)}``.
+        training: for methods with learned prompts, the number of samples and of iterations they were trained with.
+        **views: the keywords of ``augment_views``.
+
+    Returns:
+        A row for each method. Missing values are None.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
-    >>> budget_table(model, prompts, torch.rand(3, 40, 60), n_views=4).column("tuned")
+    >>> budget_table(model, torch.rand(3, 40, 60), prompts, n_views=4).column("tuned")
     [0, 1024]
     """
-    device = prompts.context.device
+    device, settings = prompts.context.device, ViewSettings.of("budget_table", **views)
 
-    def given(method: Method, number: int) -> Tensor:
-        made = augment_views(image, model.image_spec, n_views=number, device=device, **views)
-        return made if takes_views(method) else encode_views(model, made)
+    def run(case: Case, n_views: int) -> Prediction:
+        options: Any = {**vars(settings), "n_views": n_views, "device": device}
+        made = augment_views(image, model.image_spec, **options)
+        given = made if case.needs_views else encode_views(model, made)
+        return case.predict(model, [given], [given])[0]
 
     rows = []
-    for name, method, own in _methods(methods, prompts):
-        first = given(method, n_views)
-        found = method(model, own, first)
-        alone = not found.tuned and found.selected is None and method(model, own, first[:1]).logits.equal(found.logits)
-        number = 1 if alone else n_views
-
-        def run(method: Method = method, own: Any = own, number: int = number) -> Prediction:
-            return method(model, own, given(method, number))
-
-        costs = [measured(run, device)[1] for _ in range(REPEATS)]
-        samples, iterations = (training or {}).get(name, (None, None)) if any(map(is_learned, _all(own))) else (0, 0)
+    for case in as_cases("budget_table", methods, prompts):
+        found = run(case, settings.n_views)
+        alone = found.tuned is None and found.selected is None and run(case, 1).logits.equal(found.logits)
+        number = 1 if alone else settings.n_views
+        costs = [measured(partial(run, case, number), device)[1] for _ in range(REPEATS)]
+        learned = any(map(is_learned, _all(case.prompts)))
+        samples, iterations = (training or {}).get(case.name, (None, None)) if learned else (0, 0)
         rows.append(
             {
-                "method": name,
+                "method": case.name,
                 "seconds": median(cost.seconds for cost in costs),
                 "views": number,
                 "samples": samples,
                 "iterations": iterations,
-                "added": sum(map(_added, _all(own))),
+                "added": sum(map(_added, _all(case.prompts))),
                 "tuned": _tuned(found),
             }
         )
     note = (
         "Seconds from the image to the prediction; training samples and iterations; parameters added to the model, and "
-        "parameters tuned for an image and dropped."
+        "parameters tuned for one image and dropped."
     )
     return Table(tuple(rows), note)
 
 
 def strategy_table(
     model: ClipLike,
+    image: ImageLike,
     prompts: ClassPrompts,
-    image: Any,
     *,
-    methods: Mapping[str, Method | tuple[Method, Any]] | None = None,
-    **views: Any,
+    methods: Methods = HAND_CRAFTED_AND_TPT,
+    **views: Unpack[ViewOptions],
 ) -> Table:
-    """Which ways to prompt are learnable, need no training data, depend on the input (appendix, the table of strategies).
+    """Tell which ways to prompt are learnable, need no training data, depend on the input (appendix, table of strategies).
 
-    It is read off the prompts and off what a method does with them on one image.
+    This is read off the prompts and off what a method does with them on one image.
 
     Args:
-        model: as for ``budget_table``, and so are ``prompts``, ``image``, ``methods`` and ``**views``.
+        model, image, prompts, methods, **views: as for ``budget_table``.
+
+    Returns:
+        A row for each method.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
-    >>> strategy_table(model, prompts, torch.rand(3, 40, 60), n_views=4).column("input-dependent")
+    >>> strategy_table(model, torch.rand(3, 40, 60), prompts, n_views=4).column("input-dependent")
     [False, True]
     """
-    made = augment_views(image, model.image_spec, device=prompts.context.device, **views)
+    settings = ViewSettings.of("strategy_table", **views)
+    made = augment_views(image, model.image_spec, device=prompts.context.device, **vars(settings))
     features = encode_views(model, made)
     rows = []
-    for name, method, own in _methods(methods, prompts):
-        tuned = method(model, own, made if takes_views(method) else features).tuned
-        learned = any(map(is_learned, _all(own)))
+    for case in as_cases("strategy_table", methods, prompts):
+        tuned = bool(case.predict(model, [features], [made])[0].tuned)
+        learned = any(map(is_learned, _all(case.prompts)))
         rows.append(
             {
-                "method": name,
+                "method": case.name,
                 "learnable": learned or tuned,
                 "no training data": not learned,
-                "input-dependent": tuned or any(one.bias_net is not None for one in _all(own)),
+                "input-dependent": tuned or any(one.meta_net is not None for one in _all(case.prompts)),
             }
         )
     return Table(tuple(rows))
 
 
-def _methods(methods: Mapping[str, Any] | None, prompts: ClassPrompts) -> list[tuple[str, Method, Any]]:
-    given = {"hand-crafted": zero_shot_predict, "TPT": tpt_predict} if methods is None else methods
-    return [(name, *with_prompts(each, prompts)) for name, each in given.items()]
-
-
-def _all(prompts: Any) -> list[ClassPrompts]:
+def _all(prompts: Prompts) -> list[ClassPrompts]:
     return [prompts] if isinstance(prompts, ClassPrompts) else list(prompts)
 
 
 def _tuned(found: Prediction) -> int | None:
-    """The numbers that were tuned; unknown where they were not a context."""
+    """Return how many numbers were tuned; unknown where they were not a context."""
     if not found.tuned:
         return 0
     return None if found.context is None else found.context.numel()
 
 
 def _added(prompts: ClassPrompts) -> int:
-    """The numbers that learned prompts bring along, counted."""
+    """Return how many numbers learned prompts add."""
     if not is_learned(prompts):
         return 0
-    network: tuple[Tensor, ...] = () if prompts.bias_net is None else astuple(prompts.bias_net)
-    names = () if prompts.name_tokens is None else (prompts.name_tokens,)
-    return sum(tensor.numel() for tensor in (prompts.context, *network, *names))
+    network: tuple[Tensor, ...] = () if prompts.meta_net is None else astuple(prompts.meta_net)
+    name_tokens = () if prompts.name_tokens is None else (prompts.name_tokens,)
+    return sum(tensor.numel() for tensor in (prompts.context, *network, *name_tokens))

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Any, cast
+from typing import Any
 
-from tpt_lib.evaluation.compare import Labels, Method, table_of
+from torch import Tensor
+from typing_extensions import Unpack
+
+from tpt_lib.evaluation.compare import Labels, table_of
 from tpt_lib.evaluation.table import Table
-from tpt_lib.methods.baselines import zero_shot_predict
-from tpt_lib.methods.memo_clip import group_predict
+from tpt_lib.methods.base import Case, MethodLike, get_method
+from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.tpt import tpt_predict
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import select_confident
+from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
+from tpt_lib.types import Images, ViewOptions
+from tpt_lib.views.settings import ViewSettings
 
 __all__ = ["sweep_fractions", "sweep_groups", "sweep_steps", "sweep_views"]
 
@@ -23,123 +29,147 @@ RATES = {"prompt": (2.5e-3, 5e-3, 1e-2), "text": (2.5e-5, 2.5e-4), "image": (2.5
 
 def sweep_fractions(
     model: ClipLike,
+    images: Images,
     prompts: ClassPrompts,
-    images: Any,
-    labels: Labels = None,
     *,
+    labels: Labels = None,
     fractions: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
-    **views: Any,
+    **views: Unpack[ViewOptions],
 ) -> Table:
-    r"""TPT with various shares :math:`\rho` of the most confident views (figure 4b), beside zero-shot.
+    r"""Run TPT with various shares :math:`\rho` of the most confident views (figure 4b), next to zero-shot.
 
     Args:
-        model: as for ``compare``, and so are ``prompts``, ``images``, ``labels`` and ``**views``.
+        model, images, prompts, labels, **views: as for ``compare``.
         fractions: the values of :math:`\rho`.
 
+    Returns:
+        A row for zero-shot and one for each fraction.
+
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
-    >>> sweep_fractions(model, prompts, torch.rand(3, 40, 60), fractions=[0.5, 1.0], n_views=4).column("fraction")
+    >>> sweep_fractions(model, torch.rand(3, 40, 60), prompts, fractions=[0.5, 1.0], n_views=4).column("fraction")
     [None, 0.5, 1.0]
     """
     methods = {f: partial(tpt_predict, select=partial(select_confident, fraction=f)) for f in fractions}
-    return _sweep("fraction", methods, model, prompts, images, labels, views)
+    return _sweep("fraction", methods, model, images, prompts, labels, ViewSettings.of("sweep_fractions", **views))
 
 
 def sweep_views(
     model: ClipLike,
+    images: Images,
     prompts: ClassPrompts,
-    images: Any,
-    labels: Labels = None,
     *,
+    labels: Labels = None,
     numbers: Sequence[int] = (8, 16, 32, 64, 128),
-    **views: Any,
+    **views: Unpack[ViewOptions],
 ) -> Table:
-    """TPT with various numbers of views (figure 5a), beside zero-shot.
+    """Run TPT with various numbers of views (figure 5a), next to zero-shot.
 
-    The most views are made and encoded once; of them the first 8, 16, … are used. Seconds are those of tuning alone: those of
-    making and encoding views, which are stated on their own, are in proportion to the number.
+    The largest number of views is made and encoded once, and the first 8, 16, … of them are used. Seconds are those of tuning
+    alone: making and encoding views, which is stated separately, is proportional to their number.
 
     Args:
-        model: as for ``compare``, and so are ``prompts``, ``images``, ``labels`` and ``**views``.
-        numbers: how many views.
+        model, images, prompts, labels, **views: as for ``compare``, without ``n_views``.
+        numbers: the numbers of views.
+
+    Returns:
+        A row for zero-shot and one for each number.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
-    >>> sweep_views(model, prompts, torch.rand(3, 40, 60), numbers=[2, 4]).column("views")
+    >>> sweep_views(model, torch.rand(3, 40, 60), prompts, numbers=[2, 4]).column("views")
     [None, 2, 4]
     """
     if "n_views" in views or not numbers or min(numbers) < 1:
-        raise ValueError(
-            f"sweep_views: the numbers of views are given as numbers=, each at least 1, but got {numbers!r}"
-        )
-    methods = {n: lambda m, p, features, n=n: tpt_predict(m, p, features[:n]) for n in numbers}
-    return _sweep("views", methods, model, prompts, images, labels, {**views, "n_views": max(numbers)})
+        raise ValueError(f"sweep_views: pass the numbers of views as numbers=, each at least 1, but got {numbers!r}")
+    methods = {n: partial(_first_views, n=n) for n in numbers}
+    most: Any = {**views, "n_views": max(numbers)}
+    settings = ViewSettings.of("sweep_views", **most)
+    return _sweep("views", methods, model, images, prompts, labels, settings)
 
 
 def sweep_steps(
     model: ClipLike,
+    images: Images,
     prompts: ClassPrompts,
-    images: Any,
-    labels: Labels = None,
     *,
+    labels: Labels = None,
     steps: Sequence[int] = (1, 2, 3, 4),
-    **views: Any,
+    **views: Unpack[ViewOptions],
 ) -> Table:
-    """TPT with various numbers of steps (figure 5b), beside zero-shot.
+    """Run TPT with various numbers of steps (figure 5b), next to zero-shot.
 
     Args:
-        model: as for ``compare``, and so are ``prompts``, ``images``, ``labels`` and ``**views``.
-        steps: how many.
+        model, images, prompts, labels, **views: as for ``compare``.
+        steps: the numbers of steps.
+
+    Returns:
+        A row for zero-shot and one for each number.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
-    >>> sweep_steps(model, prompts, torch.rand(3, 40, 60), steps=[1, 2], n_views=4).column("steps")
+    >>> sweep_steps(model, torch.rand(3, 40, 60), prompts, steps=[1, 2], n_views=4).column("steps")
     [None, 1, 2]
     """
     methods = {n: partial(tpt_predict, steps=n) for n in steps}
-    return _sweep("steps", methods, model, prompts, images, labels, views)
+    return _sweep("steps", methods, model, images, prompts, labels, ViewSettings.of("sweep_steps", **views))
 
 
 def sweep_groups(
     model: ClipLike,
+    images: Images,
     prompts: ClassPrompts,
-    images: Any,
-    labels: Labels = None,
     *,
-    rates: Mapping[str, Sequence[float]] | None = None,
+    labels: Labels = None,
+    rates: Mapping[str, Sequence[float]] = RATES,
     steps: Sequence[int] = (1, 2),
-    recipe: Any = "augmix",
-    **views: Any,
+    **views: Unpack[ViewOptions],
 ) -> Table:
-    """Which parameters to tune (figure 4a): a grid of learning rates and steps for each group, beside zero-shot.
+    """Find which parameters to tune (figure 4a): a grid of learning rates and steps for each group, next to zero-shot.
 
-    As in the paper, views are AugMix and none is left out. ``plot_sweep`` draws the best of each group's grid.
+    As in the paper, views are AugMix by default and all of them are used. ``plot_sweep`` draws the best of each group.
 
     Args:
-        model: as for ``compare``, and so are ``prompts``, ``images``, ``labels`` and ``**views``.
-        rates: the groups of ``group_predict`` to try, with the learning rates for each; by default all four.
-        steps: how many, of each group and rate.
-        recipe: how views are made.
+        model, images, prompts, labels, **views: as for ``compare``.
+        rates: the groups of ``memo_clip_predict`` to try, with the learning rates for each; by default all four.
+        steps: the numbers of steps, for each group and rate.
+
+    Returns:
+        A row for zero-shot and one for each group, rate and number of steps.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> rates = {"prompt": [5e-3], "image": [2.5e-4]}
-    >>> sweep_groups(model, prompts, torch.rand(3, 40, 60), rates=rates, steps=[1], n_views=2).column("group")
+    >>> sweep_groups(model, torch.rand(3, 40, 60), prompts, rates=rates, steps=[1], n_views=2).column("group")
     [None, 'prompt', 'image']
     """
-    grid = [(group, lr, n) for group, of_group in (rates or RATES).items() for lr, n in product(of_group, steps)]
-    cases: list[Any] = [({"method": "zero-shot", "group": None, "lr": None, "steps": None}, zero_shot_predict, prompts)]
-    for group, lr, n in grid:
-        method: Method = partial(cast("Any", group_predict), group=group, lr=lr, steps=n)
-        cases.append(({"method": "tuned", "group": group, "lr": lr, "steps": n}, method, prompts))
-    return table_of(model, prompts, images, labels, cases, {**views, "recipe": recipe}, "group")
+    cases: list[Any] = [_case({"group": None, "lr": None, "steps": None}, "zero_shot", prompts)]
+    for group, of_group in rates.items():
+        for lr, n in product(of_group, steps):
+            setting: Any = {"group": group, "lr": lr, "steps": n}
+            cases.append(_case(setting, partial(memo_clip_predict, **setting), prompts))
+    options: Any = {"recipe": "augmix", **views}
+    settings = ViewSettings.of("sweep_groups", **options)
+    return table_of(model, images, prompts, labels, cases, settings, "group")
+
+
+def _first_views(model: ClipLike, prompts: ClassPrompts, features: Tensor, *, n: int) -> Prediction:
+    return tpt_predict(model, prompts, features[..., :n, :])
 
 
 def _sweep(
     column: str,
-    methods: Mapping[Any, Method],
+    methods: Mapping[Any, Any],
     model: ClipLike,
+    images: Images,
     prompts: ClassPrompts,
-    images: Any,
-    labels: Any,
-    views: Any,
+    labels: Labels,
+    views: ViewSettings,
 ) -> Table:
-    cases = [({"method": "zero-shot", column: None}, zero_shot_predict, prompts)]
-    cases += [({"method": "TPT", column: value}, method, prompts) for value, method in methods.items()]
-    return table_of(model, prompts, images, labels, cases, views, column)
+    cases = [_case({column: None}, "zero_shot", prompts)]
+    cases += [_case({column: value}, method, prompts, title="TPT") for value, method in methods.items()]
+    return table_of(model, images, prompts, labels, cases, views, column)
+
+
+def _case(
+    columns: dict[str, Any], method: MethodLike, prompts: ClassPrompts, title: str | None = None
+) -> tuple[dict[str, Any], Case]:
+    entry = get_method(method)
+    name = title or entry.title
+    return {"method": name, **columns}, Case(name, entry, prompts)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+from typing_extensions import Unpack
+
 from tpt_lib.evaluation.data.eval_set import EvalSet
-from tpt_lib.evaluation.data.subsets import few_shot
-from tpt_lib.evaluation.run.evaluate import evaluate
+from tpt_lib.evaluation.data.subsets import sample_few_shot
+from tpt_lib.evaluation.run.evaluate import EvaluateOptions, evaluate
 from tpt_lib.evaluation.table import Table
-from tpt_lib.methods.baselines import zero_shot_predict
-from tpt_lib.methods.coop import Fitted, fit_prompt
-from tpt_lib.methods.tpt import tpt_predict
+from tpt_lib.methods.coop import Fitted, fit_coop
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import class_prompts
 from tpt_lib.prompts.contexts import LearnedPrompt, gaussian_context
+from tpt_lib.types import PathLike
 
-__all__ = ["relative_improvement", "transfer"]
+__all__ = ["relative_improvement", "transfer_matrix"]
 
 
 def relative_improvement(accuracies: Mapping[tuple[str, str], float], zero_shot: Mapping[str, float]) -> Table:
-    """The matrix of figure 3: ``(acc − acc_base) / acc_base``, how far a prompt from one dataset beats zero-shot on another.
+    """Return the matrix of figure 3: ``(acc − acc_base) / acc_base``, what a prompt from one dataset gains on another.
 
     Args:
         accuracies: for each pair (source, target). A method that learned from no source, as TPT, takes its own name as one.
@@ -60,44 +61,44 @@ def relative_improvement(accuracies: Mapping[tuple[str, str], float], zero_shot:
 
 BASE, TUNED = "zero-shot", "TPT"
 
-COOP = partial(fit_prompt, epochs=200)
+COOP = partial(fit_coop, epochs=200)
 
 
-def transfer(
+def transfer_matrix(
+    model: ClipLike,
     sources: Sequence[EvalSet],
     targets: Sequence[EvalSet],
     *,
-    model: ClipLike,
-    out: str | os.PathLike[str],
+    out: PathLike,
     shots: int = 16,
-    context: Any = None,
+    context: str | Tensor | LearnedPrompt | None = None,
     fit: Callable[..., Fitted] = COOP,
     seed: int = 0,
-    **evaluation: Any,
+    **evaluation: Unpack[EvaluateOptions],
 ) -> Table:
-    """The matrix of figure 3: a prompt is learned on each source and, with zero-shot and TPT, evaluated on each target.
+    """Compute the matrix of figure 3: learn a prompt on each source, and evaluate it on each target, next to zero-shot and TPT.
 
-    Run again with the same ``out``, it goes on where it was stopped: in the midst of learning or of an evaluation.
+    Run again with the same ``out``, it resumes where it was stopped, in the middle of learning or of an evaluation.
 
     Args:
+        model: the model.
         sources: sets to learn from, as ``load_dataset(name, root, split="train")``.
         targets: sets to evaluate on. A source is not evaluated on the target of its own name, as in the paper.
-        model: the model.
         out: a folder, for the learned prompts in CoOp's format and a run file for each target, which ``Report.read`` takes.
-        shots: how many images of each class are learned from.
+        shots: number of images of each class to learn from (default 16).
         context: where learning starts, as for ``class_prompts``; by default CoOp's 16 random tokens.
-        fit: what learns, CoOp with its epochs for 16 shots by default; ``fit_conditional_prompt`` with
+        fit: what learns, CoOp with its epochs for 16 shots by default; ``fit_cocoop`` with
             ``context="a photo of a"`` is the figure's right half.
-        seed: of the shots, of the start, and of learning.
-        **evaluation: goes to ``evaluate`` (``seeds=``, ``workers=``, ``n_views=``, …).
+        seed: determines the shots, the start, and learning (default 0).
+        **evaluation: the keywords of ``evaluate`` (``seeds=``, ``num_workers=``, ``n_views=``, …).
 
     Returns:
         What ``relative_improvement`` returns, for ``plot_improvement``: a row for each source, TPT in the last.
 
     >>> image = torch.rand(3, 40, 60)
     >>> one, two = (tpt_lib.EvalSet(name, [(image, 0), (image, 1)], ("cat", "dog")) for name in ("one", "two"))
-    >>> fit = partial(fit_prompt, epochs=1)
-    >>> table = transfer([one], [one, two], model=model, out=folder, fit=fit, n_views=4, workers=0)
+    >>> fit = partial(fit_coop, epochs=1)
+    >>> table = transfer_matrix(model, [one], [one, two], out=folder, fit=fit, n_views=4, num_workers=0)
     >>> table.column("source"), table.column("one"), table.column("two")
     (['one', 'TPT'], [None, 0.0], [0.0, 0.0])
     """
@@ -109,13 +110,13 @@ def transfer(
     zero_shot: dict[str, float] = {}
     accuracies: dict[str, dict[tuple[str, str], float]] = {name: {} for name in [*learned, TUNED]}
     for target in targets:
-        methods: dict[str, Any] = {BASE: zero_shot_predict, TUNED: tpt_predict}
+        methods: dict[str, Any] = {BASE: "zero_shot", TUNED: "tpt"}
         for name in learned:
             if name == target.name:
                 continue
             prompts = class_prompts(model, target.classes, template=target.template, context=learned[name])
-            methods[name] = (zero_shot_predict, prompts)
-        report = evaluate(methods, target, model=model, out=folder / f"{target.name}.jsonl", **evaluation)
+            methods[name] = ("zero_shot", prompts)
+        report = evaluate(model, target, methods, out=folder / f"{target.name}.jsonl", **evaluation)
         top1 = {row["method"]: row["top1"] or 0.0 for row in report.rows()}
         zero_shot[target.name] = top1.pop(BASE)
         for name, value in top1.items():
@@ -126,18 +127,18 @@ def transfer(
 def _learned(
     model: ClipLike, source: EvalSet, start: Any, fit: Callable[..., Fitted], shots: int, seed: int, folder: Path
 ) -> LearnedPrompt:
-    chosen = source.take(few_shot(source.labels, shots, seed=seed))
+    chosen = source.take(sample_few_shot(source.labels, shots, seed=seed))
     images = [chosen.samples[i][0] for i in range(len(chosen))]
     prompts = class_prompts(model, source.classes, template=source.template, context=start)
     file = folder / f"{source.name}-{shots}-shots-seed-{seed}.pth.tar"
     found = fit(model, prompts, images, chosen.labels, seed=seed, checkpoint=file).prompts
-    return LearnedPrompt(found.context, found.bias_net)
+    return LearnedPrompt(found.context, found.meta_net)
 
 
 def _check(sources: Sequence[EvalSet], targets: Sequence[EvalSet]) -> None:
     for what, sets in {"sources": sources, "targets": targets}.items():
         names = [one.name for one in sets]
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"transfer: {what} must be one or more sets of different names, but got {names}")
+            raise ValueError(f"transfer_matrix: {what} must be one or more sets of different names, but got {names}")
         if clash := {BASE, TUNED} & set(names):
-            raise ValueError(f"transfer: {sorted(clash)} are names of methods; give the {what} others")
+            raise ValueError(f"transfer_matrix: {sorted(clash)} are names of methods; give the {what} others")

@@ -1,1 +1,16 @@
 """Figures: each function returns a matplotlib ``Figure``, which the caller shows or saves."""
+
+from tpt_lib.plots.bongard import plot_bongard
+from tpt_lib.plots.improvement import plot_improvement
+from tpt_lib.plots.prediction import plot_prediction
+from tpt_lib.plots.report import plot_accuracies, plot_reliability
+from tpt_lib.plots.sweep import plot_sweep
+
+__all__ = [
+    "plot_accuracies",
+    "plot_bongard",
+    "plot_improvement",
+    "plot_prediction",
+    "plot_reliability",
+    "plot_sweep",
+]

@@ -6,22 +6,24 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tpt_lib.views.reading import listed
+from tpt_lib.methods.bongard import BongardPrediction
+from tpt_lib.plots.figure import RIGHT, WRONG, new_figure, show_pixels
+from tpt_lib.views.reading import each_image
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from tpt_lib.methods.bongard import BongardPrediction
-from tpt_lib.plots.figure import RIGHT, WRONG, new_figure, show_pixels
 
 __all__ = ["plot_bongard"]
 
 
 def plot_bongard(prediction: BongardPrediction) -> Figure:
-    """A Bongard problem as a picture: its positives, its negatives, and the queries with their verdicts.
+    """Draw a Bongard problem: its positives, its negatives, and the queries with their verdicts.
 
     Args:
-        prediction: what ``bongard_tpt`` said, from images, not from features.
+        prediction: what ``bongard_tpt`` said about images; features cannot be drawn.
+
+    Returns:
+        The figure.
 
     >>> images = list(torch.rand(5, 3, 40, 60))
     >>> result = tpt_lib.bongard_tpt(model, images[:2], images[2:4], images[4:], steps=1)
@@ -29,9 +31,9 @@ def plot_bongard(prediction: BongardPrediction) -> Figure:
     >>> len(figure.axes)
     5
     """
-    rows = [listed(images) for images in prediction.images]
-    if not all(map(len, rows)) or any(isinstance(image, Tensor) and image.ndim != 3 for row in rows for image in row):
+    if any(isinstance(images, Tensor) and images.ndim == 2 for images in prediction.images):
         raise ValueError("plot_bongard: this problem was given as features; give bongard_tpt images to see them")
+    rows = [list(each_image(images)) for images in prediction.images]
     verdicts = [
         f"{v}, {max(p, 1 - p):.2f}" for v, p in zip(prediction.verdicts, prediction.probs.tolist(), strict=True)
     ]
@@ -40,6 +42,6 @@ def plot_bongard(prediction: BongardPrediction) -> Figure:
     figure = new_figure(1.3 * columns, 4.6)
     for row, (images, texts) in enumerate(zip(rows, titles, strict=True)):
         for column, (image, text) in enumerate(zip(images, texts, strict=True)):
-            colour = RIGHT if "positive" in text else WRONG
-            show_pixels(figure.add_subplot(3, columns, row * columns + column + 1), image, text, colour)
+            color = RIGHT if "positive" in text else WRONG
+            show_pixels(figure.add_subplot(3, columns, row * columns + column + 1), image, text, color)
     return figure

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
+from tpt_lib.types import ImageLike
 from tpt_lib.views.reading import read_image
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 BEFORE, AFTER = "#b0b7c3", "#2b6cb0"
-
 RIGHT, WRONG = "#2f855a", "#c53030"
-
 PUBLISHED = "#dd6b20"
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in inches, of no backend and no global state."""
+    """Return an empty figure of a size in inches, without a backend or global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -27,17 +24,10 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
-def show_pixels(axes: Any, image: Any, title: str = "", colour: str = "black") -> None:
-    """An image of any kind that ``read_image`` takes, framed in a colour, under a title."""
+def show_pixels(axes: Any, image: ImageLike, title: str = "", color: str = "black") -> None:
+    """Draw an image of any kind that ``read_image`` takes, framed in a color, under a title."""
     axes.imshow(read_image(image).permute(1, 2, 0).numpy())
     axes.set(xticks=[], yticks=[])
-    axes.set_title(title, fontsize=8, color=colour)
+    axes.set_title(title, fontsize=8, color=color)
     for side in axes.spines.values():
-        side.set(color=colour, linewidth=1.5)
-
-
-def as_png(figure: Figure) -> bytes:
-    """The figure as the bytes of a PNG file."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png")
-    return file.getvalue()
+        side.set(color=color, linewidth=1.5)

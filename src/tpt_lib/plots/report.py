@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tpt_lib.evaluation.metrics import calibration_error, reliability
+from tpt_lib.evaluation.report import Report
+from tpt_lib.plots.figure import AFTER, BEFORE, PUBLISHED, new_figure
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from tpt_lib.evaluation.report import Report
-from tpt_lib.plots.figure import AFTER, BEFORE, PUBLISHED, new_figure
 
 __all__ = ["plot_accuracies", "plot_reliability"]
 
 
 def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
-    """Accuracy over confidence, in bins: a panel for each dataset and method, with how many samples are in each bin below.
+    """Draw accuracy over confidence in bins: a panel per dataset and method, with the number of samples per bin below.
 
     The blue of a bin is its accuracy, pale where it exceeds the bin's mean confidence (underconfident); red is what confidence
     has more than accuracy (overconfident). Seeds are pooled; the calibration error in the corner is of what is drawn.
 
     Args:
         report: what was run.
-        bins: their number.
+        bins: number of bins (default 15).
+
+    Returns:
+        The figure.
 
     >>> said = {"index": 0, "confidence": 0.9, "entropy": 0.3, "top5": []}
     >>> row = {"seed": 0, "sample": 0, "truth": 0, "methods": {"TPT": said}}
@@ -54,16 +58,14 @@ def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
 
 
 def _draw_bins(above: Any, below: Any, confidence: Tensor, correct: Tensor, bins: int) -> None:
-    from tpt_lib.evaluation.metrics import calibration_error, reliability
-
     means, accuracies, counts = (values.nan_to_num(0) for values in reliability(confidence, correct, bins=bins))
-    centres = [(i + 0.5) / bins for i in range(bins)]
+    centers = [(i + 0.5) / bins for i in range(bins)]
     bar = {"width": 1 / bins, "edgecolor": "white", "linewidth": 0.5}
     lower = means.minimum(accuracies)
-    above.bar(centres, lower.tolist(), color=AFTER, label="accuracy", **bar)
+    above.bar(centers, lower.tolist(), color=AFTER, label="accuracy", **bar)
     over, under = (means - lower).tolist(), (accuracies - lower).tolist()
-    above.bar(centres, under, bottom=lower.tolist(), color="#aac4df", label="underconfident", **bar)
-    above.bar(centres, over, bottom=lower.tolist(), color="#f0a5a5", label="overconfident", **bar)
+    above.bar(centers, under, bottom=lower.tolist(), color="#aac4df", label="underconfident", **bar)
+    above.bar(centers, over, bottom=lower.tolist(), color="#f0a5a5", label="overconfident", **bar)
     above.plot([0, 1], [0, 1], color="black", linestyle="--", linewidth=0.8)
     if len(correct):
         error = 100 * calibration_error(confidence, correct, bins=bins)
@@ -71,7 +73,7 @@ def _draw_bins(above: Any, below: Any, confidence: Tensor, correct: Tensor, bins
     above.set(xlim=(0, 1), ylim=(0, 1))
     above.set_ylabel("accuracy", fontsize=8)
     above.tick_params(labelbottom=False, labelsize=7)
-    below.bar(centres, (100 * counts / max(1, len(correct))).tolist(), color=BEFORE, **bar)
+    below.bar(centers, (100 * counts / max(1, len(correct))).tolist(), color=BEFORE, **bar)
     below.set_xlabel("confidence", fontsize=8)
     below.set_ylabel("samples (%)", fontsize=8)
     below.tick_params(labelsize=7)
@@ -80,12 +82,15 @@ def _draw_bins(above: Any, below: Any, confidence: Tensor, correct: Tensor, bins
 
 
 def plot_accuracies(report: Report) -> Figure:
-    """Top-1 accuracy of each method on each dataset, and the paper's averages where all of their datasets are there.
+    """Draw the top-1 accuracy of each method on each dataset, and the paper's averages where all their datasets are there.
 
     Error bars are standard deviations over seeds, orange lines the paper's own numbers.
 
     Args:
         report: what was run.
+
+    Returns:
+        The figure.
 
     >>> said = {"index": 0, "confidence": 0.9, "entropy": 0.3, "top5": []}
     >>> row = {"seed": 0, "sample": 0, "truth": 0, "methods": {"TPT": said}}
@@ -110,9 +115,9 @@ def plot_accuracies(report: Report) -> Figure:
         if any(deviations):
             axes.errorbar(places, heights, deviations, fmt="none", ecolor="black", elinewidth=0.8, capsize=2)
         for place, height in zip(places, heights, strict=True):
-            colour = "white" if i == len(methods) - 1 and height > 8 else "black"
+            color = "white" if i == len(methods) - 1 and height > 8 else "black"
             text = f"{height:.1f}"
-            axes.annotate(text, (place, 0), (0, 2), textcoords="offset points", ha="center", fontsize=6, color=colour)
+            axes.annotate(text, (place, 0), (0, 2), textcoords="offset points", ha="center", fontsize=6, color=color)
         known = [(place, row["paper"]) for place, row in zip(places, own, strict=True) if row["paper"] is not None]
         for x, y in known:
             axes.hlines(y, x - width / 2, x + width / 2, color=PUBLISHED, linewidth=1.6, label="the paper's")
@@ -134,6 +139,6 @@ def _group(row: dict[str, Any], several: bool) -> str:
 
 
 def _shade(i: int, n: int) -> str:
-    """The first method grey, the last blue, those between in other colours."""
+    """The first method grey, the last blue, those between in other colors."""
     between = ["#8fb3d9", "#d6bcfa", "#9ae6b4", "#f6e05e", "#fbb6ce"]
     return BEFORE if i == 0 and n > 1 else AFTER if i == n - 1 else between[(i - 1) % len(between)]

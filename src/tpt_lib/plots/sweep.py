@@ -5,31 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpt_lib.evaluation.table import Table
+from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from tpt_lib.evaluation.table import Table
-from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 
 __all__ = ["plot_sweep"]
 
 
 def plot_sweep(table: Table) -> Figure:
-    """The paper's figure of a sweep (figures 4 and 5): accuracy, or entropy where there are no labels, and zero-shot's.
+    """Draw a sweep as the paper does (figures 4 and 5): accuracy, or entropy without labels, and zero-shot's.
 
     Args:
         table: what ``sweep_fractions``, ``sweep_views``, ``sweep_steps`` or ``sweep_groups`` returned. Of a grid over
             learning rates and steps the best of each group is drawn.
 
+    Returns:
+        The figure.
+
     >>> row = {"method": "TPT", "steps": 1, "accuracy": 0.5, "entropy": 1.0}
-    >>> table = tpt_lib.Table((row | {"method": "zero-shot", "steps": None}, row, row | {"steps": 2}), swept="steps")
+    >>> table = tpt_lib.evaluation.Table((row | {"method": "zero-shot", "steps": None}, row, row | {"steps": 2}), swept="steps")
     >>> len(plot_sweep(table).axes)
     1
     """
     if table.swept not in LABELS:
         raise ValueError(
-            f"plot_sweep: this table is not of a sweep over {', '.join(LABELS)}; its columns are {table.columns}"
+            f"plot_sweep: this table does not come from a sweep over {', '.join(LABELS)}; its columns are {table.columns}"
         )
     shown = "accuracy" if table.rows[0]["accuracy"] is not None else "entropy"
     factor = 100 if shown == "accuracy" else 1

@@ -1,0 +1,16 @@
+"""Class names and templates to prompts, and where their contexts come from."""
+
+from tpt_lib.prompts.checkpoints import load_prompt, save_prompt
+from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts, conditional_context
+from tpt_lib.prompts.contexts import LearnedPrompt, MetaNet, gaussian_context
+
+__all__ = [
+    "ClassPrompts",
+    "LearnedPrompt",
+    "MetaNet",
+    "class_prompts",
+    "conditional_context",
+    "gaussian_context",
+    "load_prompt",
+    "save_prompt",
+]

@@ -8,19 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpt_lib.prompts.contexts import BiasNet, LearnedPrompt
+from tpt_lib.prompts.class_prompts import ClassPrompts
+from tpt_lib.prompts.contexts import LearnedPrompt, MetaNet
+from tpt_lib.types import PathLike
 
 __all__ = ["load_prompt", "save_prompt"]
 
 NET_KEYS = [f"meta_net.{layer}.{part}" for layer in ("linear1", "linear2") for part in ("weight", "bias")]
 
 
-def load_prompt(path: str | Path) -> LearnedPrompt:
-    """A CoOp or CoCoOp checkpoint as those projects save it, read without running anything in it.
+def load_prompt(path: PathLike) -> LearnedPrompt:
+    """Load a CoOp or CoCoOp checkpoint as those projects save it, without running anything in it.
 
     Args:
         path: a file with a dict that has ``state_dict``, or with the state dict itself; it holds ``ctx``, and CoCoOp's
-            ``meta_net``. Optimizer and scheduler objects beside it, which training saves too, are not revived.
+            ``meta_net``. Optimizer and scheduler objects, which training saves too, are not restored.
+
+    Returns:
+        The learned context, for ``class_prompts(model, names, context=…)``.
     """
     loaded = load_checkpoint(Path(path))
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
@@ -37,12 +42,12 @@ def load_prompt(path: str | Path) -> LearnedPrompt:
             f"meta_net.linear2, and has {', '.join(k for k in state if k.startswith('meta_net'))}"
         )
     _check_shapes(str(path), state)
-    net = None if parts[0] is None else BiasNet(*(part.float() for part in parts if part is not None))
+    net = None if parts[0] is None else MetaNet(*(part.float() for part in parts if part is not None))
     return LearnedPrompt(state["ctx"].float(), net)
 
 
 def _check_shapes(path: str, state: dict[str, Any]) -> None:
-    """Names the first key whose tensor does not fit."""
+    """Refuse a checkpoint by the first key whose tensor does not fit."""
     shape = {key: tuple(state[key].shape) for key in ("ctx", *NET_KEYS) if key in state}
     fits = {"ctx": len(shape["ctx"]) in (2, 3)}
     if len(shape) > 1:
@@ -58,30 +63,32 @@ def _check_shapes(path: str, state: dict[str, Any]) -> None:
             )
 
 
-def save_prompt(path: str | Path, prompt: Any, *, epoch: int = 0, val_result: float = 0.0, **more: Any) -> None:
-    """Save a context, with CoCoOp's network if there is one, as CoOp and CoCoOp do; they load it, and ``load_prompt`` does.
+def save_prompt(
+    path: PathLike, prompt: ClassPrompts | LearnedPrompt, *, epoch: int = 0, val_result: float = 0.0, **more: Any
+) -> None:
+    """Save a context, and CoCoOp's network if there is one, in the format that CoOp, CoCoOp and ``load_prompt`` read.
 
     Args:
-        path: the file, which is replaced at once, so that no half of it is ever there.
-        prompt: ``ClassPrompts``, or a ``LearnedPrompt``.
-        epoch: the epoch it is of; their loader prints it.
-        val_result: the accuracy there in percent; their loader prints it too.
+        path: destination; written atomically.
+        prompt: the prompts, or a learned context.
+        epoch: number of the epoch; CoOp's loader prints it.
+        val_result: accuracy in percent; CoOp's loader prints it.
         **more: further entries of the file.
 
-    >>> save_prompt(f"{folder}/model.pth.tar", tpt_lib.LearnedPrompt(torch.zeros(4, 256)))
+    >>> save_prompt(f"{folder}/model.pth.tar", tpt_lib.prompts.LearnedPrompt(torch.zeros(4, 256)))
     >>> tpt_lib.load_prompt(f"{folder}/model.pth.tar").context.shape
     torch.Size([4, 256])
     """
     state = {"ctx": prompt.context.detach().float().cpu()}
-    if prompt.bias_net is not None:
-        state |= {key: part.detach().float().cpu() for key, part in zip(NET_KEYS, prompt.bias_net.parts, strict=True)}
-    beside = Path(f"{path}.part")
-    torch.save({"state_dict": state, "epoch": epoch, "val_result": val_result, **more}, beside)
-    beside.replace(path)
+    if prompt.meta_net is not None:
+        state |= {key: part.detach().float().cpu() for key, part in zip(NET_KEYS, prompt.meta_net.parts, strict=True)}
+    part = Path(f"{path}.part")
+    torch.save({"state_dict": state, "epoch": epoch, "val_result": val_result, **more}, part)
+    part.replace(path)
 
 
 class _Inert:
-    """Stands for any class a checkpoint names that is not data: made, filled, and never run."""
+    """Replaces any class in a checkpoint that is not data: it is made and filled, but never run."""
 
     def __new__(cls, *_: Any, **__: Any) -> _Inert:
         return super().__new__(cls)
@@ -95,7 +102,7 @@ def _inert_dict(*_: Any) -> dict[Any, Any]:
 
 
 def load_checkpoint(path: Path) -> Any:
-    """What a file holds, read without running anything in it."""
+    """Return what a file holds, without running anything in it."""
     from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
     if not path.is_file():

@@ -1,18 +1,18 @@
-"""Class names and a template as prompts with a context that can be tuned."""
+"""Class names and a template to prompts with a context that can be tuned."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tpt_lib.models.protocol import ClipLike
-from tpt_lib.prompts.contexts import BiasNet, LearnedPrompt
+from tpt_lib.prompts.cache import TextCache
+from tpt_lib.prompts.contexts import LearnedPrompt, MetaNet
 from tpt_lib.prompts.templates import CONTEXT, NAME, Split, Template, placeholder, short, split
 
 __all__ = ["ClassPrompts", "class_prompts", "conditional_context"]
@@ -24,18 +24,21 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, eq=False)
 class ClassPrompts:
-    """One prompt a class, cut into context, name and rest on token ids. Made by ``class_prompts``; never changed.
+    """One prompt per class, split into context, name and rest on token ids. Made by ``class_prompts`` and never changed.
+
+    What the text tower makes of prompts is kept with them until the model changes. Copies and pickles start without it.
 
     Attributes:
         model: the model whose tokens these are.
         names: the class names as given.
-        ids: token ids ``(K, T)``; where a position is free, a placeholder.
+        ids: token ids ``(K, T)``, with a placeholder where a position is free.
         roles: what each position is ``(K, T)``: 1 context, 2 name, 0 the rest (start, punctuation, end, padding).
-        lengths: tokens up to and with the end of text ``(K,)``.
-        prefix: how many leading positions do not depend on the class.
+        lengths: number of tokens including the end of text ``(K,)``.
+        prefix: number of leading positions that do not depend on the class.
         context: the initial context in float32, ``(L, D)``, or ``(K, L, D)`` where it is class-specific.
         name_tokens: the initial name embeddings ``(K, M, D)`` where names are free to be tuned, else None.
-        bias_net: CoCoOp's network, where the context depends on the image.
+        meta_net: CoCoOp's network, where the context depends on the image.
+        others: prompts of further templates, whose text features are averaged with those of this one.
     """
 
     model: ClipLike = field(repr=False)
@@ -46,36 +49,76 @@ class ClassPrompts:
     prefix: int
     context: Float[Tensor, "*k l d"] = field(repr=False)
     name_tokens: Float[Tensor, "k m d"] | None = field(default=None, repr=False)
-    bias_net: BiasNet | None = field(default=None, repr=False)
-    cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    meta_net: MetaNet | None = field(default=None, repr=False)
+    others: tuple[ClassPrompts, ...] = field(default=(), repr=False)
+    cache: TextCache = field(default_factory=TextCache, init=False, repr=False)
+
+    def forget(self) -> None:
+        """Drop the text features kept with these prompts.
+
+        Changes of weights, modules and hooks are noticed without it. Only a write through ``.data``, which PyTorch does not
+        record, needs this call.
+        """
+        self.cache.clear()
 
 
 def class_prompts(
     model: ClipLike,
     names: Sequence[str],
     *,
-    template: str = "a photo of a {}.",
+    template: str | Sequence[str] = "a photo of a {}.",
     context: str | Tensor | LearnedPrompt | None = None,
     name_tokens: Float[Tensor, "k m d"] | None = None,
 ) -> ClassPrompts:
-    r"""Prompts :math:`\{\mathbf p; y_i\}` (section 3.1) for a list of classes.
+    r"""Build prompts :math:`\{\mathbf p; y_i\}` for a list of classes (section 3.1).
 
-    The context is the tokens of the template's words, but for the word that holds ``{}`` and punctuation at the very end:
-    what touches the name is never context.
+    The context is the tokens of the template's words, except the word that holds ``{}`` and punctuation at the very end.
+    What touches the name is never context.
 
     Args:
-        model: whose tokenizer and token embedding are used.
+        model: the model whose tokenizer and token embedding are used.
         names: one or more class names; ``_`` is read as a space.
-        template: a text with one ``{}``, anywhere.
+        template: a text with one ``{}``, anywhere; or several, whose text features are averaged and normalized as CLIP does.
+            Methods that tune a context take one template.
         context: where the context starts, if not at the template's words: other words, a tensor ``(L, D)`` or
             class-specific ``(K, L, D)``, or what ``load_prompt`` returned. Words, and tensors of another length than the
-            template's context, take the place of all its words.
-        name_tokens: embeddings ``(K, M, D)`` to use, and to tune, in place of the names' own tokens.
+            template's context, replace all its words.
+        name_tokens: embeddings ``(K, M, D)`` to use, and to tune, instead of the names' own tokens.
+
+    Returns:
+        The prompts.
 
     >>> prompts = class_prompts(model, ["cat", "red_panda"])
     >>> prompts.context.shape, prompts.roles[1, :9].tolist()
     (torch.Size([4, 256]), [0, 1, 1, 1, 1, 2, 2, 0, 0])
     """
+    templates = [template] if isinstance(template, str) else list(template)
+    if not templates or not all(isinstance(text, str) for text in templates):
+        raise ValueError(f"class_prompts: template must be a text or a list of one or more texts, but got {template!r}")
+    if len(templates) > 1 and (context is not None or name_tokens is not None):
+        raise ValueError(
+            f"class_prompts: a context or name tokens belong to one template, but got {len(templates)}; pass one template"
+        )
+    first, *rest = (_of_template(model, names, text, context, name_tokens) for text in templates)
+    return replace(first, others=tuple(rest)) if rest else first
+
+
+def check_one_template(caller: str, prompts: ClassPrompts) -> None:
+    """Refuse prompts of several templates, for methods that tune the context of one."""
+    if prompts.others:
+        raise ValueError(
+            f"{caller}: tunes the context of one template, but these prompts have {1 + len(prompts.others)}; build them with "
+            "one, class_prompts(model, names, template='a photo of a {}.')"
+        )
+
+
+def _of_template(
+    model: ClipLike,
+    names: Sequence[str],
+    template: str,
+    context: str | Tensor | LearnedPrompt | None,
+    name_tokens: Tensor | None,
+) -> ClassPrompts:
     texts = _checked_names(names)
     form = Template.parse(template)
     learned = LearnedPrompt(context) if isinstance(context, Tensor) else context
@@ -97,39 +140,42 @@ def class_prompts(
         prefix=parts.start + (parts.before if start.ndim == 2 else 0),
         context=start.detach().float().to(device),
         name_tokens=None if name_tokens is None else name_tokens.detach().float().to(device),
-        bias_net=learned.bias_net.to(device) if isinstance(learned, LearnedPrompt) and learned.bias_net else None,
+        meta_net=learned.meta_net.to(device) if isinstance(learned, LearnedPrompt) and learned.meta_net else None,
     )
     _check_shapes(prompts)
     return prompts
 
 
 def conditional_context(prompts: ClassPrompts, image_features: Float[Tensor, "*b e"]) -> Float[Tensor, "*b *k l d"]:
-    r"""The context an image starts from: :math:`\mathbf p + h(\mathbf v)` for CoCoOp, :math:`\mathbf p` for all others.
+    r"""Return the context an image starts from: :math:`\mathbf p + h(\mathbf v)` for CoCoOp, else :math:`\mathbf p`.
 
     Args:
-        prompts: the prompts, with a bias network :math:`h` if they come from a CoCoOp checkpoint.
-        image_features: normalised features of the plain image ``(…, E)``, as CoCoOp was trained with.
+        prompts: the prompts, with a network :math:`h` if they come from a CoCoOp checkpoint.
+        image_features: normalized features of the plain image ``(…, E)``, as CoCoOp was trained with.
+
+    Returns:
+        Contexts ``(…, *prompts.context.shape)``.
 
     >>> prompts = class_prompts(model, ["cat", "dog"])
     >>> conditional_context(prompts, torch.ones(3, 256)).shape
     torch.Size([3, 4, 256])
     """
     batch = image_features.shape[:-1]
-    if prompts.bias_net is None:
+    if prompts.meta_net is None:
         return prompts.context.expand(*batch, *prompts.context.shape)
-    wanted = prompts.bias_net.weight1.shape[1]
+    wanted = prompts.meta_net.weight1.shape[1]
     if image_features.shape[-1] != wanted:
         raise ValueError(
             f"conditional_context: CoCoOp's network (meta_net.linear1.weight) takes image features of width {wanted}, but got "
             f"{image_features.shape[-1]}; the checkpoint is of another model"
         )
-    shift = prompts.bias_net(image_features.float())
+    shift = prompts.meta_net(image_features.float())
     return prompts.context + shift.reshape(*batch, *(1,) * (prompts.context.ndim - 1), -1)
 
 
 def is_learned(prompts: ClassPrompts) -> bool:
-    """Whether the prompts hold anything but the embeddings of words."""
-    if prompts.bias_net is not None or prompts.name_tokens is not None or prompts.context.ndim == 3:
+    """Return whether the prompts hold anything but the embeddings of words."""
+    if prompts.meta_net is not None or prompts.name_tokens is not None or prompts.context.ndim == 3:
         return True
     return not torch.equal(_words(prompts.model, prompts), prompts.context)
 
@@ -147,7 +193,7 @@ def _checked_names(names: Sequence[str]) -> list[str]:
             )
         if SURROGATE.search(text):
             raise ValueError(
-                f"class_prompts: class {at} of {len(names)}, {short(name)}, is no text: it holds half of a surrogate pair, as "
+                f"class_prompts: class {at} of {len(names)}, {short(name)}, is not text: it holds half of a surrogate pair, as "
                 "from a file read in the wrong encoding"
             )
     return texts
@@ -174,7 +220,7 @@ def _check_shapes(prompts: ClassPrompts) -> None:
         raise ValueError(
             "class_prompts: free name tokens need a template whose {} stands alone, as in 'a photo of a {} .'"
         )
-    if prompts.bias_net is not None and prompts.bias_net.bias2.shape != (width,):
+    if prompts.meta_net is not None and prompts.meta_net.bias2.shape != (width,):
         raise ValueError(
-            f"class_prompts: the CoCoOp network gives shifts of width {len(prompts.bias_net.bias2)}, the model has {width}"
+            f"class_prompts: the CoCoOp network gives shifts of width {len(prompts.meta_net.bias2)}, the model has {width}"
         )

@@ -1,4 +1,4 @@
-"""Where a context comes from, other than words: chance, CoOp, CoCoOp."""
+"""Contexts that do not come from words: random ones, and those that CoOp and CoCoOp learned."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from tpt_lib.models.protocol import ClipLike
 
-__all__ = ["BiasNet", "LearnedPrompt", "gaussian_context"]
+__all__ = ["LearnedPrompt", "MetaNet", "gaussian_context"]
 
 
 @dataclass(frozen=True)
-class BiasNet:
-    """CoCoOp's meta-network: an image feature ``(…, E)`` to a shift of every context token ``(…, D)``."""
+class MetaNet:
+    """CoCoOp's meta-network: maps an image feature ``(…, E)`` to a shift of every context token ``(…, D)``."""
 
     weight1: Float[Tensor, "h e"]
     bias1: Float[Tensor, " h"]
@@ -29,8 +29,8 @@ class BiasNet:
     def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.weight1, self.bias1, self.weight2, self.bias2
 
-    def to(self, device: torch.device) -> BiasNet:
-        return BiasNet(*(part.to(device) for part in self.parts))
+    def to(self, device: torch.device) -> MetaNet:
+        return MetaNet(*(part.to(device) for part in self.parts))
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,23 @@ class LearnedPrompt:
     """A context learned elsewhere: CoOp's ``(L, D)`` or class-specific ``(K, L, D)``, or CoCoOp's with its net."""
 
     context: Float[Tensor, "*k l d"]
-    bias_net: BiasNet | None = None
+    meta_net: MetaNet | None = None
 
 
 def gaussian_context(
-    model: ClipLike, length: int, *, sigma: float = 0.02, seed: int = 0, classes: int | None = None
+    model: ClipLike, length: int, *, sigma: float = 0.02, seed: int = 0, n_classes: int | None = None
 ) -> Float[Tensor, "*k l d"]:
-    r"""Embeddings drawn from :math:`\mathcal N(0, \sigma^2)`, as CoOp starts and as Bongard problems are tuned from.
+    r"""Draw embeddings from :math:`\mathcal N(0, \sigma^2)`, where CoOp and Bongard problems start.
 
     Args:
         model: gives the width ``D``.
-        length: how many tokens, ``L``.
-        sigma: the standard deviation; that of CLIP's own token embeddings by default.
-        seed: fixes the draw, on any device.
-        classes: for ``(K, L, D)`` instead of ``(L, D)``.
+        length: number of tokens ``L``.
+        sigma: standard deviation (default 0.02, that of CLIP's own token embeddings).
+        seed: determines the draw, on any device (default 0).
+        n_classes: number of classes K, for a class-specific ``(K, L, D)`` instead of ``(L, D)``.
+
+    Returns:
+        A context ``(L, D)`` or ``(K, L, D)`` on the model's device.
 
     >>> gaussian_context(model, 4).shape
     torch.Size([4, 256])
@@ -59,5 +62,5 @@ def gaussian_context(
     if length < 1:
         raise ValueError(f"gaussian_context: length must be at least 1, but got {length}")
     embedded = model.embed_tokens(model.tokenize(["a"]))
-    shape = (length, embedded.shape[-1]) if classes is None else (classes, length, embedded.shape[-1])
+    shape = (length, embedded.shape[-1]) if n_classes is None else (n_classes, length, embedded.shape[-1])
     return (sigma * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).to(embedded.device)

@@ -1,4 +1,4 @@
-"""Prompts as token ids, and which token is context, which name. Tokens decide, never words: see ``split``."""
+"""Templates to token ids, and which token is context and which is name. Tokens decide, never words: see ``split``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The exact fast text engine: what all classes share is computed once, and nothing that no feature depends on.
+"""The packed text engine: what all classes share is computed once, and nothing that no feature depends on.
 
 In a causal tower, positions before the class name do not see it: they are computed once, not K times. From the name to the
-end of text, the tokens of all classes are packed without padding, classes of one length side by side, and attend to
+end of text, the tokens of all classes are packed without padding, in groups of one length, and attend to
 [shared prefix; own]. Nothing after the end is computed, and the last block at the end of each text only.
 """
 
@@ -17,7 +17,7 @@ from tpt_lib.models.protocol import CausalTower
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.text.place_tokens import put_tokens
 
-FEW = 64  # tokens, up to which one masked product is faster than what takes their structure apart
+FEW = 64  # tokens up to which one masked product is faster than the grouped attention
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Packing:
     classes: Tensor
     positions: Tensor
     ends: Tensor  # where each class's text ends in the packing
-    seen: Tensor | None  # of few tokens, which (columns) each (row) attends to
+    seen: Tensor | None  # for few tokens: which ones (columns) each one (row) attends to
 
     @classmethod
     def of(cls, prompts: ClassPrompts, part: Tensor) -> Packing:
@@ -51,15 +51,15 @@ class Packing:
 
 
 def packed_features(
-    tower: CausalTower, prompts: ClassPrompts, context: Tensor, names: Tensor | None, part: Tensor
+    tower: CausalTower, prompts: ClassPrompts, context: Tensor, name_tokens: Tensor | None, part: Tensor
 ) -> Tensor:
-    """Features ``(B, k, E)`` of some classes, not normalised; ``context`` is ``(B, 1 or K, L, D)``."""
+    """Return features ``(B, k, E)`` of some classes, not normalized; ``context`` is ``(B, 1 or K, L, D)``."""
     packing = Packing.of(prompts, part)
     device = context.device
     positions, ends = packing.positions.to(device), packing.ends.to(device)
     seen = None if packing.seen is None else packing.seen.to(device)
     x = tower.embed(prompts.ids[packing.classes, packing.positions].to(device))
-    x = put_tokens(x, prompts, packing.classes, packing.positions, context, names)
+    x = put_tokens(x, prompts, packing.classes, packing.positions, context, name_tokens)
     x = x + tower.positions[positions].to(x.dtype)
     for block in tower.blocks[:-1]:
         q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=block.heads) for t in block.qkv(x))
@@ -77,19 +77,19 @@ def _masked(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, packing: Packing) -> Tensor:
-    """Of all tokens: those of the prefix among themselves, each class's over the prefix and its own."""
+    """Attend within the prefix, and from each class's tokens to the prefix and its own."""
     shared, own = torch.split(q, [packing.prefix, q.shape[2] - packing.prefix], dim=2)
     shared_k, shared_v = k[:, :, : packing.prefix], v[:, :, : packing.prefix]
     return torch.cat([_shared_attention(shared, shared_k, shared_v), _own_attention(own, k, v, packing)], dim=2)
 
 
 def _shared_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention within the shared prefix."""
+    """Attend causally within the shared prefix."""
     return _no_later(q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1) @ v
 
 
 def _own_attention(q: Tensor, k: Tensor, v: Tensor, packing: Packing, *, last: bool = False) -> Tensor:
-    """Causal attention of each class's tokens, or of its ``last`` one alone, over the prefix and the class's own tokens.
+    """Attend causally from each class's tokens, or from its ``last`` one, to the prefix and the class's own tokens.
 
     All queries meet the prefix in one product, and each group its own keys in another; one softmax spans both.
     """
@@ -109,7 +109,7 @@ def _own_attention(q: Tensor, k: Tensor, v: Tensor, packing: Packing, *, last: b
 
 
 def _no_later(scores: Tensor) -> Tensor:
-    """Scores with -inf where a key comes after the query; the queries are the last of the keys' positions."""
+    """Return scores with -inf where a key comes after the query; the queries are the last of the keys' positions."""
     queries, keys = scores.shape[-2:]
     later = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(1 + keys - queries)
     return scores.masked_fill(later, -torch.inf)

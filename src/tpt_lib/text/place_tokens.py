@@ -1,4 +1,4 @@
-"""Learned tokens put in where a prompt leaves room for them."""
+"""Learned tokens placed where a prompt leaves room for them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tpt_lib.prompts.templates import CONTEXT, NAME
 
 
 def put_tokens(
-    x: Tensor, prompts: ClassPrompts, classes: Tensor, positions: Tensor, context: Tensor, names: Tensor | None
+    x: Tensor, prompts: ClassPrompts, classes: Tensor, positions: Tensor, context: Tensor, name_tokens: Tensor | None
 ) -> Tensor:
-    """Token embeddings ``(n, D)`` of the given classes and positions, with the free ones put in: ``(B, n, D)``."""
+    """Return the embeddings ``(n, D)`` of the given classes and positions with the free ones replaced: ``(B, n, D)``."""
     x = x.expand(len(context), *x.shape)
-    for role, values in ((CONTEXT, context), (NAME, names)):
+    for role, values in ((CONTEXT, context), (NAME, name_tokens)):
         if values is None:
             continue
         free = prompts.roles == role

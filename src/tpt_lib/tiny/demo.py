@@ -1,4 +1,4 @@
-"""TPT on the embedded model's drawings, told in a terminal and drawn in a figure."""
+"""TPT on the embedded model's drawings, as text and as a figure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 from tpt_lib.evaluation.significance import mcnemar
 from tpt_lib.features.encode import encode_views
+from tpt_lib.logits import class_logits
 from tpt_lib.methods.tpt import tpt_predict
 from tpt_lib.plots.prediction import plot_prediction
 from tpt_lib.prompts.class_prompts import class_prompts
-from tpt_lib.tiny.drawings import tiny_samples
+from tpt_lib.text.encode import encode_prompts
+from tpt_lib.tiny.drawings import load_tiny_drawings
 from tpt_lib.tiny.model import load_tiny
 from tpt_lib.views.augment import augment_views
 
@@ -24,17 +26,17 @@ def demo(
     """Classify ``n`` drawings with and without TPT, print how they differ, and draw the largest change.
 
     Args:
-        style: which drawings, of those ``tiny_samples`` has.
-        n: how many; by default all.
-        seed: of their choice and of the views.
-        out: the file for the figure.
+        style: one of the styles of ``load_tiny_drawings``.
+        n: number of drawings; by default all.
+        seed: determines their choice and the views (default 0).
+        out: file for the figure.
 
     Returns:
         What was printed, as numbers.
     """
     from tqdm import tqdm
 
-    model, drawings = load_tiny(), tiny_samples(style, n=n, seed=seed)
+    model, drawings = load_tiny(), load_tiny_drawings(style, n=n, seed=seed)
     n = len(drawings)
     prompts = class_prompts(model, drawings.classes, template=drawings.template)
     print(f"{n} drawings of {style}, a style the model has not seen; {len(prompts.names)} names to choose from")
@@ -54,7 +56,7 @@ def demo(
     told["p"] = mcnemar(len(told["fixed"]), len(told["broken"]))
     print(
         f"\n  zero-shot  {told['zero_shot']:.1%}\n  TPT        {told['tpt']:.1%}   {len(told['fixed'])} fixed, "
-        f"{len(told['broken'])} broken, McNemar p = {told['p']:.2g}\n  {told['seconds']:.2f} s a drawing\n"
+        f"{len(told['broken'])} broken, McNemar p = {told['p']:.2g}\n  {told['seconds']:.2f} s per drawing\n"
     )
     clearest = sorted(told["fixed"], key=lambda i: -float((after[i].probs - before[i].probs)[after[i].index]))
     shown = [*clearest[:FIXED], *told["broken"][:BROKEN]]
@@ -63,7 +65,9 @@ def demo(
         print("  " + "".join(cell.ljust(26) for cell in row).rstrip())
     i = shown[0] if shown else 0
     try:
-        plot_prediction(model, prompts, features(i), after[i], drawings.samples[i][0], truth=truths[i]).savefig(out)
+        texts = [encode_prompts(model, prompts, context) for context in (None, after[i].context)]
+        views = [class_logits(model, features(i), text) for text in texts]
+        plot_prediction(after[i], drawings.samples[i][0], *views, truth=truths[i]).savefig(out)
         print(f"\nwrote {out}")
     except ImportError as error:
         print(f"\nno figure: {error}")

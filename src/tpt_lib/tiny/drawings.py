@@ -13,7 +13,7 @@ from tpt_lib.evaluation.data.bongard_hoi import Problem
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.tiny.model import FOLDER, known
 
-__all__ = ["tiny_bongard_problems", "tiny_samples"]
+__all__ = ["load_tiny_bongard", "load_tiny_drawings"]
 
 STYLES = ("noto-v1", "emojione-monotone", "fluent-emoji-high-contrast")
 
@@ -22,46 +22,45 @@ PIXELS, COLUMNS = 96, 20  # of a drawing on its sheet, and drawings in a row of 
 SUPPORTS = 6  # images on each side of a Bongard problem
 
 
-def tiny_samples(style: str = "noto-v1", *, n: int | None = None, seed: int = 0) -> EvalSet:
-    """Drawings by an artist whose style the embedded model was not trained on, with their names.
+def load_tiny_drawings(style: str = "noto-v1", *, n: int | None = None, seed: int = 0) -> EvalSet:
+    """Load drawings by an artist whose style the embedded model was not trained on, with their names.
 
     Args:
-        style: ``"noto-v1"`` (colour), ``"emojione-monotone"`` or ``"fluent-emoji-high-contrast"`` (black and white).
-        n: so many of them, drawn at random; by default all, one of each name.
-        seed: which.
+        style: ``"noto-v1"`` (color), ``"emojione-monotone"`` or ``"fluent-emoji-high-contrast"`` (black and white).
+        n: number of drawings, chosen at random; by default all, one of each name.
+        seed: determines the choice (default 0).
 
     Returns:
         An ``EvalSet`` of (pixels ``(3, 96, 96)``, label), whose classes are all the names.
 
-    >>> drawings = tpt_lib.tiny_samples("noto-v1", n=100)
+    >>> drawings = tpt_lib.load_tiny_drawings("noto-v1", n=100)
     >>> image, label = drawings.samples[0]
     >>> len(drawings), image.shape, drawings.classes[label] in drawings.classes
     (100, torch.Size([3, 96, 96]), True)
     """
     if style not in STYLES:
-        raise ValueError(f"tiny_samples: style must be one of {', '.join(STYLES)}, but got {style!r}")
+        raise ValueError(f"load_tiny_drawings: style must be one of {', '.join(STYLES)}, but got {style!r}")
     names = tuple(known()["names"])
     if n is not None and not 1 <= n <= len(names):
-        raise ValueError(f"tiny_samples: n must be between 1 and {len(names)}, but got {n}")
+        raise ValueError(f"load_tiny_drawings: n must be between 1 and {len(names)}, but got {n}")
     chosen = range(len(names)) if n is None else sorted(random.Random(seed).sample(range(len(names)), n))
     return EvalSet(style, [(_drawings(style)[i].clone(), i) for i in chosen], names)
 
 
-def tiny_bongard_problems(seed: int = 0, *, n: int = 60) -> EvalSet:
-    """Bongard problems made of emoji: positives share a category of Unicode's, negatives a sibling of it, styles are mixed.
+def load_tiny_bongard(seed: int = 0, *, n: int = 60) -> EvalSet:
+    """Load Bongard problems made of emoji: positives share one of Unicode's categories, negatives a sibling category.
 
-    Fruit against vegetables, say, or birds against bugs.
-
-    Each has six images on either side and a query of each, all of different names.
+    Fruit against vegetables, for example, or birds against bugs. Styles are mixed. Each problem has six images on either side
+    and a query of each, all of different names.
 
     Args:
-        seed: fixes them all.
-        n: how many.
+        seed: determines them all (default 0).
+        n: number of problems (default 60).
 
     Returns:
         An ``EvalSet`` of problems, which ``evaluate_bongard`` takes; ``bongard_tpt(model, *problem[:3])`` solves one.
 
-    >>> problem = tpt_lib.tiny_bongard_problems().samples[0]
+    >>> problem = tpt_lib.load_tiny_bongard().samples[0]
     >>> len(problem.positives), len(problem.negatives), problem.truths
     (6, 6, ('positive', 'negative'))
     """
@@ -83,7 +82,7 @@ def tiny_bongard_problems(seed: int = 0, *, n: int = 60) -> EvalSet:
 
 @cache
 def _drawings(style: str) -> Tensor:
-    """All drawings of a style ``(K, 3, 96, 96)``, cut from its sheet."""
+    """Return all drawings of a style ``(K, 3, 96, 96)``, cut from its sheet."""
     from PIL import Image
 
     with FOLDER.joinpath(f"{style}.webp").open("rb") as file:

@@ -27,10 +27,13 @@ SCALE, TOKENS = ".scale", "token_embedding.weight"
 
 
 def load_tiny() -> ModuleClip:
-    """The embedded CLIP: drawings of 32 pixels, some four hundred names, no download.
+    """Load the embedded CLIP: drawings of 32 pixels, some four hundred names, no download.
 
-    It was trained on emoji of five artists, and is there to try things on; ``docs/tiny.md`` is its card. A class name with a
-    word that it was not trained on draws a warning.
+    It was trained on emoji by five artists, for trying things out; ``docs/tiny.md`` is its card. A class name with a word that
+    it was not trained on gives a warning.
+
+    Returns:
+        The model.
 
     >>> tpt_lib.load_tiny()
     <tiny as ClipLike, images (32, 32)>
@@ -99,7 +102,7 @@ def tokenize(texts: list[str]) -> Tensor:
     if strange:
         warnings.warn(
             f"the embedded model was never shown {', '.join(map(repr, strange))}: it can only guess what that looks like. "
-            "tiny_samples().classes lists the names it knows; load_open_clip has models that know more",
+            "load_tiny_drawings().classes lists the names it knows; load_open_clip has models that know more",
             stacklevel=2,
         )
     return _tokenizer()(texts)

@@ -17,12 +17,12 @@ CHAINS, DEPTH = 3, 3
 
 LOWEST_LEVEL = 0.1
 
-IN_CACHE = 4  # images that an operation takes at once on a processor
+IN_CACHE = 4  # batch size of an operation on a CPU
 
 
 @dataclass(frozen=True)
 class AugMix:
-    """What AugMix does to each of N views: three chains of one to three operations, then a mixture.
+    """AugMix parameters of N views: three chains of one to three operations, then a mixture.
 
     Args:
         operation: index into ``AugMix.NAMES`` of each step of each chain ``(N, 3, 3)``; -1 after the chain's end.
@@ -44,14 +44,14 @@ class AugMix:
 
 
 def sample_augmix(n: int, size: tuple[int, int], *, generator: torch.Generator, severity: int | float = 1) -> AugMix:
-    r"""Draws what AugMix does to N views.
+    r"""Sample what AugMix does to N views.
 
     An operation has a level :math:`u \sim U(0.1, \mathrm{severity})`: rotate by :math:`\pm\lfloor 3u \rfloor` degrees,
     posterize to :math:`4 - \lfloor 0.4u \rfloor` bits, solarize from :math:`256 - \lfloor 25.6u \rfloor` on, shear by
     :math:`\pm 0.03u`, translate by :math:`\pm\lfloor u\,\mathrm{size} / 30 \rfloor` pixels.
 
     Args:
-        n: how many views.
+        n: number of views.
         size: their height and width in pixels.
         generator: the source of randomness, on the CPU.
         severity: the highest level, above 0.1 and at most 10.
@@ -60,8 +60,7 @@ def sample_augmix(n: int, size: tuple[int, int], *, generator: torch.Generator, 
     >>> params.operation.shape, params.weight.shape
     (torch.Size([63, 3, 3]), torch.Size([63, 3]))
     """
-    if not LOWEST_LEVEL < severity <= 10:
-        raise ValueError(f"augmix: severity must be above {LOWEST_LEVEL} and at most 10, but got {severity}")
+    check_severity(severity)
     steps = CHAINS * DEPTH
     uniform = torch.rand(n, 1 + 2 * CHAINS + 3 * steps, generator=generator, dtype=torch.float64)
     plain, weight, depth, kind, level, coin = uniform.split((1, CHAINS, CHAINS, steps, steps, steps), dim=1)
@@ -90,15 +89,20 @@ def sample_augmix(n: int, size: tuple[int, int], *, generator: torch.Generator, 
     )
 
 
+def check_severity(severity: int | float) -> None:
+    if not LOWEST_LEVEL < severity <= 10:
+        raise ValueError(f"augmix: severity must be above {LOWEST_LEVEL} and at most 10, but got {severity}")
+
+
 def apply_augmix(views: UInt8[Tensor, "n 3 h w"], params: AugMix) -> Float[Tensor, "n 3 h w"]:
-    """AugMix with the given parameters: each operation as PIL's, on 8 bits; the mixture in float.
+    """Apply AugMix with the given parameters: operations as in PIL, on 8 bits; the mixture in float.
 
     Args:
         views: pixels ``(N, 3, H, W)``, as ``apply_crops`` returns them.
         params: what to do with each.
 
     Returns:
-        Floats in [0, 1] ``(N, 3, H, W)``. They are mixed before normalisation, which is the same as after it, because
+        Floats in [0, 1] ``(N, 3, H, W)``. They are mixed before normalization, which is equivalent because
         the shares sum to 1.
 
     >>> params = sample_augmix(2, (8, 8), generator=torch.Generator().manual_seed(0))
@@ -111,11 +115,11 @@ def apply_augmix(views: UInt8[Tensor, "n 3 h w"], params: AugMix) -> Float[Tenso
 
 
 def mix_into(mixed: Tensor, views: Tensor, params: AugMix) -> Tensor:
-    """``apply_augmix`` into memory that is there already."""
+    """Write ``apply_augmix`` into existing memory."""
     plain = params.plain[:, None]
     share = torch.cat([plain, (1 - plain) * params.weight], dim=1).to(views.device, torch.float32) / 255
     chains = _chains(views, params)
-    for i, view in enumerate(views):  # one at a time: it stays in the processor's cache
+    for i, view in enumerate(views):  # one at a time, so that it stays in the processor's cache
         torch.mul(view.float(), share[i, 0], out=mixed[i])
         for k in range(CHAINS):
             mixed[i].addcmul_(chains[CHAINS * i + k].float(), share[i, 1 + k])
@@ -123,7 +127,7 @@ def mix_into(mixed: Tensor, views: Tensor, params: AugMix) -> Tensor:
 
 
 def _chains(views: Tensor, params: AugMix) -> list[Tensor]:
-    """The last image of every chain; at each step, an operation is applied to many images at once."""
+    """Return the last image of every chain. At each step, an operation is applied to a batch of images."""
     images = [view for view in views for _ in range(CHAINS)]
     at_once = IN_CACHE if views.device.type == "cpu" else len(images)
     for step in range(DEPTH):

@@ -1,4 +1,4 @@
-"""Random resized crops: boxes are drawn, then cut, mirrored and resized."""
+"""Random resized crops: boxes are sampled, then cut, mirrored and resized."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def sample_crops(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Crops:
-    """Draws N boxes as torchvision's ``RandomResizedCrop`` does: the first of ten attempts that fits, else the middle.
+    """Sample N boxes as torchvision's ``RandomResizedCrop`` does: the first of ten attempts that fits, else the middle.
 
     Args:
-        n: how many.
+        n: number of boxes.
         size: height and width of the image they are cut from.
         generator: the source of randomness, on the CPU.
         scale: range of the box's share in the area, uniform.
@@ -45,10 +45,7 @@ def sample_crops(
     >>> sample_crops(63, (375, 500), generator=torch.Generator().manual_seed(0)).top.shape
     torch.Size([63])
     """
-    if not 0 < scale[0] <= scale[1] <= 1:
-        raise ValueError(f"crops: scale must be two shares (low, high) with 0 < low <= high <= 1, but got {scale}")
-    if not 0 < ratio[0] <= ratio[1]:
-        raise ValueError(f"crops: ratio must be two numbers (low, high) with 0 < low <= high, but got {ratio}")
+    check_ranges(scale, ratio)
     height, width = size
     uniform = torch.rand(n, 2 * ATTEMPTS + 3, generator=generator, dtype=torch.float64)
     area, shape = uniform[:, :ATTEMPTS], uniform[:, ATTEMPTS : 2 * ATTEMPTS]
@@ -68,10 +65,17 @@ def sample_crops(
     return Crops(top, left, h.long(), w.long(), coin < 0.5)
 
 
+def check_ranges(scale: tuple[float, float], ratio: tuple[float, float]) -> None:
+    if not 0 < scale[0] <= scale[1] <= 1:
+        raise ValueError(f"crops: scale must be two shares (low, high) with 0 < low <= high <= 1, but got {scale}")
+    if not 0 < ratio[0] <= ratio[1]:
+        raise ValueError(f"crops: ratio must be two numbers (low, high) with 0 < low <= high, but got {ratio}")
+
+
 def apply_crops(
     pixels: UInt8[Tensor, "3 height width"], crops: Crops, size: tuple[int, int]
 ) -> UInt8[Tensor, "n 3 h w"]:
-    """Cuts boxes from an image, mirrors some, and resizes all to one size: bilinear, antialiased.
+    """Cut boxes from an image, mirror some, and resize all to one size (bilinear, antialiased).
 
     Args:
         pixels: the raw image ``(3, H, W)``, as ``read_image`` returns it, on any device.
@@ -93,7 +97,9 @@ def apply_crops(
 
 
 def _resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    pixels = pixels[None].contiguous(memory_format=torch.channels_last)  # which torch's kernel for bytes is fastest on
+    pixels = pixels[None].contiguous(
+        memory_format=torch.channels_last
+    )  # the layout that torch's uint8 kernel is fastest on
     if _resizes_bytes(pixels.device):
         return F.interpolate(pixels, size, mode="bilinear", antialias=True)[0]
     return F.interpolate(pixels.float(), size, mode="bilinear", antialias=True)[0].round().byte()
@@ -104,7 +110,7 @@ def _resizes_bytes(device: torch.device) -> bool:
 
 
 def _middle(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int]:
-    """The box that ``RandomResizedCrop`` falls back to: as much as fits of the nearest ratio."""
+    """Return the box that ``RandomResizedCrop`` falls back to: the largest of the nearest ratio."""
     if width / height < ratio[0]:
         return max(1, round(width / ratio[0])), width
     if width / height > ratio[1]:

@@ -7,31 +7,32 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tpt_lib.models.protocol import ImageSpec
-from tpt_lib.views.reading import ImageLike, read_image
+from tpt_lib.types import ImageLike
+from tpt_lib.views.reading import read_image
 
 __all__ = ["preprocess"]
 
-LONGEST = 16  # sides of the centre crop; what is longer is cut before it is resized
+LONGEST = 16  # sides of the center crop; longer images are cut before they are resized
 
 
 def preprocess(image: ImageLike, spec: ImageSpec) -> Float[Tensor, "3 h w"]:
-    """The model's own preprocessing of one image: resize, crop, scale to [0, 1], normalise.
+    """Apply the model's own preprocessing to one image: resize, crop, scale to [0, 1], normalize.
 
     Args:
         image: anything ``read_image`` takes: a PIL image, a path, a tensor ``(3, H, W)``, an array ``(H, W, 3)``.
         spec: what the model wants, ``model.image_spec``.
 
     Returns:
-        A normalised float32 image ``(3, H, W)`` at the size of ``spec``, on the image's device.
+        A normalized float32 image ``(3, H, W)`` at the size of ``spec``, on the image's device.
 
     >>> preprocess(torch.zeros(3, 40, 60, dtype=torch.uint8), ImageSpec((32, 32))).shape
     torch.Size([3, 32, 32])
     """
-    return _plain(read_image(image), spec).to(image.device if isinstance(image, Tensor) else "cpu")
+    return plain_view(read_image(image), spec).to(image.device if isinstance(image, Tensor) else "cpu")
 
 
-def _plain(pixels: Tensor, spec: ImageSpec) -> Tensor:
-    """``preprocess`` by PIL, as the published models are evaluated."""
+def plain_view(pixels: Tensor, spec: ImageSpec) -> Tensor:
+    """Preprocess 8-bit pixels with PIL, as the published models are evaluated."""
     import PIL.Image
     from torchvision.transforms.v2 import InterpolationMode
     from torchvision.transforms.v2 import functional as tv
@@ -47,7 +48,7 @@ def _plain(pixels: Tensor, spec: ImageSpec) -> Tensor:
 
 
 def _without_ends(pixels: Tensor, spec: ImageSpec) -> Tensor:
-    """The middle of an image that is longer than the centre crop could reach; 1x5000 would be resized to 224x1120000."""
+    """Return the part that the center crop can reach; otherwise 1x5000 would be resized to 224x1120000."""
     if spec.resize_mode != "shortest":
         return pixels
     keep = LONGEST * max(spec.size) // min(spec.size) * min(pixels.shape[1:])
@@ -56,7 +57,7 @@ def _without_ends(pixels: Tensor, spec: ImageSpec) -> Tensor:
 
 
 def _resized(height: int, width: int, spec: ImageSpec) -> tuple[int, int]:
-    """Height and width to resize to, before the crop."""
+    """Return the height and width to resize to before the crop."""
     want_h, want_w = spec.size
     if spec.resize_mode == "squash":
         return spec.size

@@ -1,56 +1,76 @@
-"""From whatever an image comes as to 8-bit RGB pixels, and the randomness that belongs to it."""
+"""Images of any kind to 8-bit RGB pixels, and what counts as several images."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from tpt_lib.types import ImageLike, Images
+
+if TYPE_CHECKING:
+    import PIL.Image
 
 __all__ = ["ImageError", "read_image"]
 
-if TYPE_CHECKING:
-    import numpy.typing
-    import PIL.Image
-
-    ImageLike = PIL.Image.Image | Tensor | numpy.typing.NDArray[Any] | str | os.PathLike[str]
-else:
-    ImageLike = Any
-
 
 class ImageError(ValueError):
-    """An image that cannot be used: a corrupt or truncated file, no pixels, NaN pixels, a wrong number of channels."""
+    """An image cannot be used: a corrupt or truncated file, no pixels, NaN pixels, or a wrong number of channels."""
 
 
 class MissingImageError(ImageError, FileNotFoundError):
-    """There is no such file; other than other errors, this one is a ``FileNotFoundError`` too."""
+    """There is no such file. Unlike the other image errors, this one is a ``FileNotFoundError`` too."""
 
 
-def listed(images: Any) -> Any:
-    """Images one after the other: a list, a tuple or a tensor ``(N, 3, H, W)`` as it is, a single image as a list of one."""
-    several = isinstance(images, list | tuple) or (isinstance(images, Tensor) and images.ndim == 4)
-    return images if several else [images]
+def are_several(images: Images) -> bool:
+    """Return whether these are several images: a list, a tuple, a dataset, or a tensor ``(B, 3, H, W)``."""
+    if isinstance(images, DataLoader):
+        raise TypeError(
+            "a DataLoader is not a list of images: it yields batches that something else has prepared. Pass its dataset; or, "
+            "for a loader of views, call tpt_predict(model, prompts, encode_views(model, views)) for each of its batches"
+        )
+    return isinstance(images, list | tuple | Dataset) or (isinstance(images, Tensor) and images.ndim == 4)
+
+
+def count_images(images: Images) -> int:
+    """Return how many images these are; one image is one."""
+    return len(images) if are_several(images) else 1  # type: ignore[arg-type]
+
+
+def image_at(images: Images, index: int) -> ImageLike:
+    """Return one of several images; of a dataset's tuples, such as ``(image, label)``, the first item."""
+    item = images[index]  # type: ignore[index]
+    return item[0] if isinstance(item, tuple) else item
+
+
+def each_image(images: Images) -> Iterator[ImageLike]:
+    """Yield images one by one."""
+    several: Images = images if are_several(images) else [images]  # type: ignore[list-item]
+    return (image_at(several, i) for i in range(count_images(several)))
 
 
 def read_image(image: ImageLike) -> UInt8[Tensor, "3 h w"]:
-    """An image of any kind as RGB pixels of 8 bits, on the CPU. Everything the library does starts from these.
+    """Read an image of any kind as 8-bit RGB pixels on the CPU. Everything the library does starts from these.
 
     Args:
         image: a path; a PIL image of any mode; a tensor ``(3, H, W)`` or an array ``(H, W)``, ``(H, W, 3)`` or
             ``(H, W, 4)``, uint8 or float in [0, 1].
 
-    Convention: an EXIF orientation is honoured. Transparency is dropped, as PIL's ``convert("RGB")`` does. 16-bit grey is
+    Convention: EXIF orientation is applied. Transparency is dropped, as PIL's ``convert("RGB")`` does. 16-bit gray is
     scaled to 8 bits; PIL's modes ``I`` and ``F`` have no scale of their own, and must hold values in 0..255. Floats are
     rounded to 8 bits.
 
     Returns:
-        Pixels ``(3, H, W)``, the channels last in memory.
+        Pixels ``(3, H, W)``, channels last in memory.
 
     Raises:
-        ImageError: if the image cannot be used. A file that is not there is a ``FileNotFoundError`` too. A file of more pixels
-            than ``PIL.Image.MAX_IMAGE_PIXELS`` is refused before they take memory.
+        ImageError: if the image cannot be used. A missing file is a ``FileNotFoundError`` too. A file with more pixels than
+            ``PIL.Image.MAX_IMAGE_PIXELS`` is refused before it takes memory.
 
     >>> read_image(torch.rand(3, 40, 60)).dtype
     torch.uint8
@@ -67,8 +87,8 @@ def read_image(image: ImageLike) -> UInt8[Tensor, "3 h w"]:
     elif isinstance(image, Tensor):
         if image.ndim != 3 or image.shape[0] != 3:
             raise ImageError(
-                f"a tensor image must have shape (3, H, W), but got {tuple(image.shape)}; one image a call, colour "
-                "channels first (grey.expand(3, -1, -1) makes three of one)"
+                f"a tensor image must have shape (3, H, W), but got {tuple(image.shape)}; one image per call, color "
+                "channels first (gray.expand(3, -1, -1) makes three of one)"
             )
         pixels = _eight_bits(image.detach().cpu())
     else:
@@ -79,7 +99,7 @@ def read_image(image: ImageLike) -> UInt8[Tensor, "3 h w"]:
 
 
 def in_unit_range(x: Tensor) -> bool:
-    """Whether all values are in [0, 1], give or take what float arithmetic loses; NaN is not."""
+    """Return whether all values are in [0, 1] up to rounding; NaN is not."""
     low, high = x.aminmax()
     return bool(low >= -1e-4) and bool(high <= 1 + 1e-4)
 
@@ -137,7 +157,7 @@ def _channels_first(array: Any) -> Tensor:
         raise TypeError(f"an array image must be uint8, or float in [0, 1], but got {array.dtype}")
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
         raise ImageError(
-            f"an array image must have shape (H, W), (H, W, 3) or (H, W, 4), but got {array.shape}; colour channels last"
+            f"an array image must have shape (H, W), (H, W, 3) or (H, W, 4), but got {array.shape}; color channels last"
         )
     if array.ndim == 2:
         array = np.stack([array] * 3, axis=2)
@@ -153,6 +173,6 @@ def _eight_bits(pixels: Tensor) -> Tensor:
         low, high = (f"{v:g}" for v in pixels.float().aminmax())
         raise ImageError(
             f"a float image must have values in [0, 1], but they are in {low}..{high}; divide levels of 0..255 by 255, "
-            "and give pixels that are not normalised"
+            "and give pixels that are not normalized"
         )
     return (pixels.float() * 255).round().clamp(0, 255).byte()

@@ -9,17 +9,19 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from tpt_lib.types import Seed
+
 __all__ = ["image_generator"]
 
 
-def image_generator(pixels: UInt8[Tensor, "3 h w"], seed: int | torch.Generator = 0) -> torch.Generator:
-    """The randomness of one image: a generator that depends on the seed and the pixels, and on nothing else.
+def image_generator(pixels: UInt8[Tensor, "3 h w"], seed: Seed = 0) -> torch.Generator:
+    """Return the generator of one image: it depends on the seed and the pixels, and on nothing else.
 
     Args:
         pixels: as ``read_image`` returns them.
-        seed: any int, or a generator, from which one is drawn.
+        seed: an int, or a generator from which one is drawn.
 
-    >>> pixels = read_image(torch.zeros(3, 4, 5))
+    >>> pixels = tpt_lib.read_image(torch.zeros(3, 4, 5))
     >>> torch.rand(2, generator=image_generator(pixels)).equal(torch.rand(2, generator=image_generator(pixels)))
     True
     """
@@ -29,7 +31,8 @@ def image_generator(pixels: UInt8[Tensor, "3 h w"], seed: int | torch.Generator 
     return torch.Generator().manual_seed(int.from_bytes(digest.digest(), "little") >> 1)
 
 
-def as_seed(seed: int | torch.Generator) -> int:
+def as_seed(seed: Seed) -> int:
+    """Return the seed as an int; a generator is drawn from once."""
     if isinstance(seed, torch.Generator):
         return int(torch.randint(2**62, (), generator=seed, device=seed.device))
     if not hasattr(seed, "__index__"):

@@ -176,7 +176,15 @@ def test_another_model_in_the_same_file_is_refused(whole):
 def own(base):
     """A model of one's own, of no adapter."""
     inner = fresh("open_clip-vit")
-    members = ("image_spec", "logit_scale", "logit_bias", "tokenize", "embed_tokens", "encode_embeddings", "encode_image")
+    members = (
+        "image_spec",
+        "logit_scale",
+        "logit_bias",
+        "tokenize",
+        "embed_tokens",
+        "encode_embeddings",
+        "encode_image",
+    )
     made = type("Own", (base,), {"__init__": lambda self: base.__init__(self)})()
     for name, value in {**{name: getattr(inner, name) for name in members}, "inner": inner.module}.items():
         setattr(made, name, value)
@@ -199,7 +207,7 @@ def test_a_model_that_is_no_module_goes_on_in_another_process(tmp_path):
 
 
 def test_a_bad_image_is_a_row_with_its_error(whole, tmp_path):
-    report = run(tmp_path / "run.jsonl", Noise(bad=[2, 7]), batch=4)
+    report = run(tmp_path / "run.jsonl", Noise(bad=[2, 7]), batch_size=4)
     _, *rows = content(tmp_path / "run.jsonl")
     assert [row["sample"] for row in rows if "error" in row] == [2, 7]
     assert "file2.png" in rows[2]["error"]
@@ -216,8 +224,12 @@ def test_methods_that_take_views_and_prompts_of_their_own(tmp_path):
 
     brightest.takes_views = True
     coop = tpt_lib.class_prompts(model(), NAMES, context=tpt_lib.gaussian_context(model(), 4))
-    methods = {"views": brightest, "coop": (zero_shot_predict, coop), "both": (tpt_lib.prompts_predict, [coop, coop])}
-    run(tmp_path / "run.jsonl", Noise(3), method=methods, batch=2)
+    methods = {
+        "views": brightest,
+        "coop": (zero_shot_predict, coop),
+        "both": (tpt_lib.methods.prompt_ensemble_predict, [coop, coop]),
+    }
+    run(tmp_path / "run.jsonl", Noise(3), method=methods, batch_size=2)
     for row in content(tmp_path / "run.jsonl")[1:]:
         assert row["methods"]["views"]["index"] == 5
         assert row["methods"]["coop"]["index"] == row["methods"]["both"]["index"]
@@ -296,7 +308,7 @@ def test_a_ray_cluster_gives_the_same_rows_while_a_worker_dies(whole, tmp_path):
     paths = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
     try:
-        run(tmp_path / "run.jsonl", Watched(), seeds=(0, 1), engine="ray", workers=2, batch=2)
+        run(tmp_path / "run.jsonl", Watched(), seeds=(0, 1), backend="ray", num_workers=2, batch_size=2)
     finally:
         ray.shutdown()
     assert (tmp_path / "killed").exists()
@@ -328,7 +340,7 @@ def bongard_run(out, count=5, bad=(), **options):
 
 
 def test_bongard_rows_are_the_verdicts_and_a_killed_run_goes_on(tmp_path):
-    report = bongard_run(tmp_path / "run.jsonl", seeds=(0, 1), batch=2)
+    report = bongard_run(tmp_path / "run.jsonl", seeds=(0, 1), batch_size=2)
     header, *rows = content(tmp_path / "run.jsonl")
     assert header["n"] == 10
     for row in rows:
@@ -344,7 +356,7 @@ def test_bongard_rows_are_the_verdicts_and_a_killed_run_goes_on(tmp_path):
     assert min(abs(by_name["prototype"]["top1"] - scale * sum(right) / 20) for scale in (1, 100)) < 1e-4
     lines = (tmp_path / "run.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "cut.jsonl").write_bytes(b"".join(lines[:4])[:-3])  # in the middle of a problem
-    bongard_run(tmp_path / "cut.jsonl", seeds=(0, 1), batch=2)
+    bongard_run(tmp_path / "cut.jsonl", seeds=(0, 1), batch_size=2)
     assert [(r["seed"], r["sample"]) for r in content(tmp_path / "cut.jsonl")[1:]] == [
         (r["seed"], r["sample"]) for r in rows
     ]
@@ -357,7 +369,7 @@ def test_bongard_problems_are_not_shared_out_to_ranks(tmp_path, monkeypatch):
 
 
 def test_bad_bongard_problems(tmp_path):
-    report = bongard_run(tmp_path / "run.jsonl", bad=[1], batch=2)
+    report = bongard_run(tmp_path / "run.jsonl", bad=[1], batch_size=2)
     errors = [row for row in content(tmp_path / "run.jsonl")[1:] if "error" in row]
     assert [row["sample"] for row in errors] == [2, 3]
     assert "no/such.png" in errors[0]["error"]

@@ -1,9 +1,8 @@
-"""Bongard problems by the thousand: each encoded once for all methods, one line a query on disk."""
+"""Bongard problems by the thousand: each encoded once for all methods, one row per query on disk."""
 
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,56 +13,60 @@ from torch import Tensor
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.distributed import share
-from tpt_lib.evaluation.run.progress import Bar
-from tpt_lib.evaluation.run.writing import Row, RunFile, describe
-from tpt_lib.features.encode import encode_images
-from tpt_lib.methods.bongard import SIDES, BongardPrediction, bongard_tpt, bongard_tpt_many
+from tpt_lib.evaluation.run.progress import ProgressBar
+from tpt_lib.evaluation.run_file import MethodResult, Row, RunFile, error_row, method_result, result_row, run_header
+from tpt_lib.evaluation.run_identity import describe
+from tpt_lib.features.encode import as_features
+from tpt_lib.methods.bongard import SIDES, SOLVERS, BongardPrediction, Solver, bongard_tpt, bongard_tpt_many
 from tpt_lib.models.identity import identify
 from tpt_lib.models.protocol import ClipLike
-from tpt_lib.objectives import entropy
+from tpt_lib.types import PathLike
 
 __all__ = ["evaluate_bongard"]
 
-Solver = Callable[..., Any]
+Solvers = str | Solver | Sequence[str | Solver] | Mapping[str, str | Solver]
 
 
 def evaluate_bongard(
-    method: Solver | Mapping[str, Solver],
-    dataset: EvalSet,
-    *,
     model: ClipLike,
-    out: str | os.PathLike[str],
+    dataset: EvalSet,
+    methods: Solvers,
+    *,
+    out: PathLike,
     seeds: Sequence[int] = (0,),
-    batch: int = 8,
+    batch_size: int = 8,
     strict: bool = False,
     progress: bool | None = None,
 ) -> Report:
-    """Evaluate one method or several on Bongard problems; run again with the same ``out``, it goes on where it was.
+    """Evaluate one method or several on Bongard problems. Run again with the same ``out``, it resumes where it was stopped.
 
     Args:
-        method: ``f(model, positives, negatives, queries)`` as ``bongard_tpt`` and ``bongard_prototype`` are, or several by
-            name. ``bongard_tpt`` is given the seed.
+        model: the model.
         dataset: what ``load_dataset("bongard-hoi", …)`` returned, or an ``EvalSet`` of tuples (positives, negatives, queries,
             truths), the last being ``"positive"`` or ``"negative"`` for each query.
-        model: the model.
-        out: the run file, as for ``evaluate``: a row for each seed and query.
-        seeds: of the initial tokens.
-        batch: how many problems are tuned together; no result depends on it.
+        methods: ``"prototype"``, ``"tpt"``, a function as ``bongard_tpt`` and ``bongard_prototype`` are, or a list of them;
+            or a dict from the name in the report to either of these. ``bongard_tpt`` is given the seed.
+        out: the run file, as for ``evaluate``, with a row for each seed and query.
+        seeds: seeds of the initial tokens (default one, 0).
+        batch_size: number of problems tuned together (default 8). Affects speed and memory, not results.
         strict: stop at a problem with an image that cannot be used; by default its queries become rows with the error.
-        progress: show a bar with the accuracy so far; by default on a terminal.
+        progress: show a bar with the accuracy so far; by default only on a terminal.
+
+    Returns:
+        The report of the run.
 
     >>> sides = torch.nn.functional.normalize(torch.randn(2, 1, 256) + 0.3 * torch.randn(2, 7, 256), dim=-1)
     >>> problem = (sides[0, :6], sides[1, :6], sides[:, 6], ("positive", "negative"))
     >>> data = tpt_lib.EvalSet("mine", [problem], ("positive", "negative"))
-    >>> report = evaluate_bongard(tpt_lib.bongard_prototype, data, model=model, out=f"{folder}/run.jsonl")
+    >>> report = evaluate_bongard(model, data, "prototype", out=f"{folder}/run.jsonl")
     >>> report.rows()[0]["n"]
     2
     """
-    methods = method if isinstance(method, Mapping) else {getattr(method, "__name__", "method"): method}
-    if not methods or not seeds or batch < 1:
+    solvers = _solvers(methods)
+    if not solvers or not seeds or batch_size < 1:
         raise ValueError(
-            f"evaluate_bongard: at least one method, one seed and a batch of one are needed, but got {len(methods)}, "
-            f"{len(seeds)} and {batch}"
+            f"evaluate_bongard: at least one method, one seed and a batch_size of 1 are needed, but got {len(solvers)}, "
+            f"{len(seeds)} and {batch_size}"
         )
     if share()[1] > 1:
         raise RuntimeError(
@@ -71,33 +74,34 @@ def evaluate_bongard(
             "a process for each split, with an out of its own"
         )
     samples: Any = dataset.samples
-    starts = [0]
+    starts = [0]  # the number of the first query of each problem
     for problem in samples:
         starts.append(starts[-1] + len(_truths(problem)))
-    settings = {**identify(model), "methods": {name: describe(each, []) for name, each in methods.items()}}
-    header: Row = {
-        "dataset": dataset.name,
-        "split": dataset.split,
-        "classes": list(SIDES),
-        "methods": list(methods),
-        "seeds": list(seeds),
-        "n": starts[-1],
-        "settings": settings,
-    }
-    with RunFile(out, header) as run, Bar(run, len(seeds) * starts[-1], progress) as bar:
+    identity = {**identify(model), "methods": {name: describe(each, []) for name, each in solvers.items()}}
+    header = run_header(dataset.name, dataset.split, SIDES, solvers, seeds, starts[-1], identity)
+    with RunFile(out, header) as run, ProgressBar(run, len(seeds) * starts[-1], progress) as bar:
         for seed in seeds:
             done = {row["sample"] for row in run.rows if row["seed"] == seed}
             left = [i for i in range(len(samples)) if not done.issuperset(range(starts[i], starts[i + 1]))]
-            for first in range(0, len(left), batch):
-                numbers = left[first : first + batch]
-                found = _solved(model, methods, [samples[i] for i in numbers], seed, strict)
-                queries = [starts[i] + q for i in numbers for q in range(starts[i + 1] - starts[i])]
-                rows = [
-                    {"seed": seed, "sample": n, **row} for n, row in zip(queries, found, strict=True) if n not in done
-                ]
-                run.add(rows)
+            for first in range(0, len(left), batch_size):
+                numbers = left[first : first + batch_size]
+                problems = [(starts[i], samples[i]) for i in numbers]
+                rows = [row for row in _rows(model, solvers, problems, seed, strict) if row["sample"] not in done]
+                run.append(rows)
                 bar.add(rows)
     return Report.read([out])
+
+
+def _solvers(methods: Solvers) -> dict[str, Solver]:
+    if not isinstance(methods, Mapping):
+        several: Any = methods if isinstance(methods, list | tuple) else [methods]
+        titles = {"tpt": "TPT"}
+        methods = {
+            titles.get(one, one) if isinstance(one, str) else getattr(one, "__name__", "method"): one for one in several
+        }
+    if unknown := [one for one in methods.values() if isinstance(one, str) and one.lower() not in SOLVERS]:
+        raise ValueError(f"evaluate_bongard: there is no method {unknown[0]!r}; there are {', '.join(SOLVERS)}")
+    return {name: SOLVERS[one.lower()] if isinstance(one, str) else one for name, one in methods.items()}
 
 
 def _truths(problem: Any) -> tuple[str, ...]:
@@ -109,53 +113,52 @@ def _truths(problem: Any) -> tuple[str, ...]:
     return tuple(problem[3])
 
 
-def _solved(model: ClipLike, methods: Mapping[str, Solver], problems: list[Any], seed: int, strict: bool) -> list[Row]:
-    """A row for each query of each problem, in order."""
+def _rows(
+    model: ClipLike, solvers: Mapping[str, Solver], problems: list[tuple[int, Any]], seed: int, strict: bool
+) -> list[Row]:
+    """Return a row for each query of each problem, in order; a problem comes with the number of its first query."""
     start = time.perf_counter()
-    encoded = [_encoded(model, problem, strict) for problem in problems]
+    encoded = [_encoded(model, problem, strict) for _, problem in problems]
     good = [features for features in encoded if not isinstance(features, str)]
     seconds = {"features": (time.perf_counter() - start) / len(problems)}
     results: dict[str, list[BongardPrediction]] = {}
-    for name, method in methods.items():
+    for name, solver in solvers.items():
         start = time.perf_counter()
-        results[name] = _many(method, seed)(model, good) if good else []
+        results[name] = _many(solver, seed)(model, good) if good else []
         seconds[name] = (time.perf_counter() - start) / max(1, len(good))
     rows: list[Row] = []
     numbers = iter(range(len(good)))
-    for problem, features in zip(problems, encoded, strict=True):
+    for (first, problem), features in zip(problems, encoded, strict=True):
         at = None if isinstance(features, str) else next(numbers)
         for query, truth in enumerate(_truths(problem)):
             if at is None:
-                rows.append({"truth": truth, "error": features})
+                rows.append(error_row(seed, first + query, truth, str(features)))
                 continue
-            said = {name: _result(each[at], query) for name, each in results.items()}
-            rows.append({"truth": truth, "methods": said, "seconds": {k: round(v, 6) for k, v in seconds.items()}})
+            said = {name: _result(each[at].logits[query]) for name, each in results.items()}
+            rows.append(result_row(seed, first + query, truth, said, seconds))
     return rows
+
+
+def _result(logits: Tensor) -> MethodResult:
+    return method_result(logits, top=0)
 
 
 def _encoded(model: ClipLike, problem: Any, strict: bool) -> tuple[Tensor, ...] | str:
     try:
         images = [part if isinstance(part, torch.Tensor) else list(part) for part in problem[:3]]
-        return tuple(encode_images(model, part) for part in images)
+        return tuple(as_features("evaluate_bongard", model, part) for part in images)
     except (ValueError, OSError) as error:
         if strict:
             raise
         return f"{type(error).__name__}: {error}"
 
 
-def _many(method: Solver, seed: int) -> Solver:
-    """A method over several problems: tuned together where that is possible."""
+def _many(solver: Solver, seed: int) -> Callable[..., list[BongardPrediction]]:
+    """Return a solver of several problems, which are tuned together where that is possible."""
     keywords: dict[str, Any] = {}
-    inner = method
+    inner: Any = solver
     while isinstance(inner, functools.partial):
         keywords, inner = {**inner.keywords, **keywords}, inner.func
     if inner is bongard_tpt:
         return functools.partial(bongard_tpt_many, **{"seed": seed, **keywords})
-    return lambda model, problems: [method(model, *problem) for problem in problems]
-
-
-def _result(prediction: BongardPrediction, query: int) -> Row:
-    logits = prediction.logits[query]
-    confidence = float(logits.softmax(dim=-1).max())
-    index = int(logits.argmax())
-    return {"index": index, "confidence": confidence, "entropy": float(entropy(logits)), "top5": []}
+    return lambda model, problems: [solver(model, *problem) for problem in problems]

@@ -1,0 +1,40 @@
+"""The entry point of ``tpt-lib``: parse, run the command, turn errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+from tpt_lib.cli.output import say
+from tpt_lib.cli.parser import FAILED, OK, REFUSED, STOPPED, parser
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code, 0 for success; see ``tpt-lib --help``."""
+    args = parser().parse_args(argv)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: say(f"warning: {message}")
+        try:
+            from tpt_lib.cli.commands import COMMANDS
+
+            code = COMMANDS[args.command](args)
+            sys.stdout.flush()
+            return code
+        except KeyboardInterrupt:
+            say("stopped; evaluate resumes from here when it is run again")
+            return STOPPED
+        except BrokenPipeError:  # as with "| head"
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return OK
+        except Exception as error:
+            if args.debug:
+                traceback.print_exc()
+            expected = isinstance(error, ValueError | OSError | ImportError)
+            kind = "" if expected else f"unexpected {type(error).__name__} (--debug shows more): "
+            say(f"error: {kind}{error}")
+            return REFUSED if expected else FAILED

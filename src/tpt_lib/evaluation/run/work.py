@@ -1,0 +1,105 @@
+"""What is done with each sample of a run, in this process or another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from tpt_lib.evaluation.run_file import Row, error_row, method_result, result_row
+from tpt_lib.features.encode import encode_views
+from tpt_lib.methods.base import Case
+from tpt_lib.models.protocol import ClipLike, ImageSpec
+from tpt_lib.prediction import Prediction
+from tpt_lib.prompts.class_prompts import ClassPrompts
+from tpt_lib.views.augment import augment_views
+from tpt_lib.views.settings import ViewSettings
+
+
+@dataclass
+class Item:
+    """What a worker made of a sample: its views, or why there are none."""
+
+    sample: int
+    truth: int | None = None
+    views: Tensor = field(default_factory=lambda: torch.empty(0))
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """Samples to rows. It can be pickled: what is kept with the prompts stays behind."""
+
+    model: ClipLike
+    cases: Sequence[Case]
+    samples: Any
+    views: ViewSettings
+    strict: bool
+
+    def __call__(self, seed: int, samples: list[int]) -> list[Row]:
+        return self.rows(seed, list(self.items(seed, samples, 0)))
+
+    @property
+    def device(self) -> torch.device:
+        prompts = self.cases[0].prompts
+        return (prompts if isinstance(prompts, ClassPrompts) else prompts[0]).context.device
+
+    def items(self, seed: int, samples: list[int], num_workers: int) -> Iterator[Item]:
+        """Yield the views of samples, made by ``num_workers`` processes. torch gives each of them one thread."""
+        data = _Items(self.samples, samples, self.model.image_spec, replace(self.views, seed=seed))
+        own = torch.Generator()  # otherwise the loader draws from the caller's
+        return iter(DataLoader(data, batch_size=None, num_workers=num_workers if samples else 0, generator=own))
+
+    def rows(self, seed: int, group: list[Item]) -> list[Row]:
+        """Return the rows of a group of samples."""
+        if self.strict and (bad := next((item for item in group if item.error), None)):
+            raise ValueError(
+                f"evaluate: sample {bad.sample} cannot be used: {bad.error}; strict=False makes a row of it"
+            )
+        rows = {item.sample: error_row(seed, item.sample, item.truth, item.error) for item in group}
+        if good := [item for item in group if not item.error]:
+            results, seconds = self._results(good)
+            for i, item in enumerate(good):
+                said = {name: method_result(batch.logits[i]) for name, batch in results.items()}
+                took = {"views": item.seconds, **seconds}
+                rows[item.sample] = result_row(seed, item.sample, item.truth, said, took)
+        return list(rows.values())
+
+    def _results(self, items: list[Item]) -> tuple[dict[str, Prediction], dict[str, float]]:
+        """Return every method's predictions, and the seconds per image of each and of encoding."""
+        start = time.perf_counter()
+        views = [item.views.to(self.device) for item in items]
+        features = [encode_views(self.model, each) for each in views]
+        seconds = {"features": (time.perf_counter() - start) / len(items)}
+        found: dict[str, Prediction] = {}
+        for case in self.cases:
+            start = time.perf_counter()
+            found[case.name] = case.predict(self.model, features, views)
+            seconds[case.name] = (time.perf_counter() - start) / len(items)
+        return found, seconds
+
+
+class _Items(Dataset[Item]):
+    def __init__(self, samples: Any, chosen: list[int], spec: ImageSpec, views: ViewSettings) -> None:
+        self.samples, self.chosen, self.spec, self.views = samples, chosen, spec, views
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitem__(self, at: int) -> Item:
+        item = Item(self.chosen[at])
+        start = time.perf_counter()
+        try:
+            image, label = self.samples[item.sample]
+            item.truth = int(label)
+            item.views = augment_views(image, self.spec, **vars(self.views))
+        except Exception as error:  # whatever a dataset raises for a bad image belongs to that sample, and is reported
+            item.error = f"{type(error).__name__}: {error}"
+        item.seconds = time.perf_counter() - start
+        return item

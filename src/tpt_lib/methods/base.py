@@ -1,0 +1,233 @@
+"""What a method is: the episodic and the online contract, the registry, and how methods are run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.prediction import Prediction
+from tpt_lib.prompts.class_prompts import ClassPrompts
+
+__all__ = ["MethodEntry", "OnlineMethod", "get_method", "list_methods", "method"]
+
+Needs = Literal["features", "views", "images", "reward"]
+State = TypeVar("State")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@runtime_checkable
+class Method(Protocol):
+    """An episodic method: ``f(model, prompts, features) -> Prediction``, keyword arguments aside.
+
+    ``features`` are those of an image's views ``(N, E)``, row 0 the plain image, or of several images ``(B, N, E)``; a method
+    that needs views gets those of one image ``(N, 3, H, W)``. Nothing carries over from one image to the next, so order,
+    batches, workers and ranks change nothing.
+    """
+
+    def __call__(self, model: ClipLike, prompts: Any, features: Tensor, /) -> Prediction: ...
+
+
+@dataclass(frozen=True)
+class OnlineMethod(Generic[State]):
+    """A method that learns from the stream of images, as a fold: ``step`` returns the next state and a prediction.
+
+    A state is a frozen dataclass of tensors of fixed shape, so that it can be saved. Results depend on the order of images.
+
+    Attributes:
+        init: ``init(model, prompts) -> state``.
+        step: ``step(model, prompts, state, features) -> (state, Prediction)``.
+
+    >>> counting = OnlineMethod(
+    ...     init=lambda model, prompts: 0,
+    ...     step=lambda model, prompts, state, features: (state + 1, tpt_lib.zero_shot_predict(model, prompts, features)),
+    ... )
+    >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
+    >>> state = counting.init(model, prompts)
+    >>> for features in torch.eye(256)[:3, None]:
+    ...     state, prediction = counting.step(model, prompts, state, features)
+    >>> state
+    3
+    """
+
+    init: Callable[[ClipLike, ClassPrompts], State]
+    step: Callable[[ClipLike, ClassPrompts, State, Tensor], tuple[State, Prediction]]
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """A method and what is known about it: all that ``classify``, ``compare``, ``evaluate`` and the command line ask.
+
+    Attributes:
+        name: what ``get_method`` takes, as ``"tpt"``.
+        title: what tables show, as ``"TPT"``.
+        predict: the function itself, or an ``OnlineMethod``.
+        paper: where it was published.
+        needs: what it is given: ``"features"`` or ``"views"`` of one image's views, ``"images"`` for a batch of images;
+            ``"reward"`` for a second model.
+        published: the row of the published tables that has its numbers, if there is one.
+    """
+
+    name: str
+    title: str
+    predict: Method | OnlineMethod[Any]
+    paper: str = ""
+    needs: tuple[Needs, ...] = ("features",)
+    published: str | None = None
+
+
+_entries: dict[str, MethodEntry] = {}
+
+
+def method(
+    *, name: str, title: str, paper: str, needs: tuple[Needs, ...] = ("features",), published: str | None = None
+) -> Callable[[F], F]:
+    """Register a method under a name; use it as a decorator. The function itself stays as it is.
+
+    Args:
+        name: what ``classify(method=…)`` and the others take.
+        title: what tables show.
+        paper: where it was published.
+        needs: what it is given; see ``MethodEntry``.
+        published: the row of the published tables that has its numbers.
+
+    >>> @method(name="first_view", title="first view", paper="none")
+    ... def first_view(model, prompts, features):
+    ...     return tpt_lib.zero_shot_predict(model, prompts, features[..., :1, :])
+    >>> get_method("first_view").needs
+    ('features',)
+    >>> _ = _entries.pop("first_view")
+    """
+
+    def register(function: F) -> F:
+        known = _entries.get(name)
+        if known is not None and getattr(known.predict, "__qualname__", None) != getattr(function, "__qualname__", ""):
+            raise ValueError(f"method: the name {name!r} is taken by {known.predict!r}; choose another")
+        _entries[name] = MethodEntry(name, title, function, paper, needs, published)
+        return function
+
+    return register
+
+
+def list_methods() -> tuple[str, ...]:
+    """Return the names of all registered methods.
+
+    >>> "tpt" in list_methods()
+    True
+    """
+    return tuple(sorted(_entries))
+
+
+def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry) -> MethodEntry:
+    """Return what is known about a method.
+
+    Args:
+        method: a name from ``list_methods()``; or a function. A ``functools.partial`` of a registered function keeps its
+            entry; a function that is not registered is one that needs features.
+
+    Returns:
+        The entry.
+
+    >>> get_method("tpt").title, get_method("memo_clip").needs
+    ('TPT', ('views',))
+    """
+    if isinstance(method, MethodEntry):
+        return method
+    if isinstance(method, str):
+        key = method.lower().replace("-", "_").replace(" ", "_")
+        by_title = {entry.title.lower().replace("-", "_").replace(" ", "_"): entry for entry in _entries.values()}
+        if key not in _entries and key not in by_title:
+            raise ValueError(f"get_method: there is no method {method!r}; there are {', '.join(_entries)}")
+        return _entries.get(key) or by_title[key]
+    inner: Any = method
+    while isinstance(inner, partial):
+        inner = inner.func
+    known = next((entry for entry in _entries.values() if entry.predict is inner), None)
+    if known is not None:
+        return replace(known, predict=method)
+    if not callable(inner) and not isinstance(inner, OnlineMethod):
+        raise TypeError(
+            f"get_method: a method is a name, a function or an OnlineMethod, but got {type(inner).__name__}"
+        )
+    name = getattr(inner, "__name__", type(inner).__name__)
+    return MethodEntry(name, name, method)
+
+
+MethodLike = str | Method | MethodEntry
+Prompts = ClassPrompts | Sequence[ClassPrompts]
+Methods = MethodLike | Sequence[MethodLike] | Mapping[str, MethodLike | tuple[MethodLike, Prompts]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method under the name that tables show, with the prompts it is given."""
+
+    name: str
+    entry: MethodEntry
+    prompts: Prompts
+
+    @property
+    def needs_views(self) -> bool:
+        return "views" in self.entry.needs
+
+    def predict(self, model: ClipLike, features: Sequence[Tensor], views: Sequence[Tensor]) -> Prediction:
+        """Predict for B images from the features ``(N, E)`` or the views ``(N, 3, H, W)`` of each, as the method needs."""
+        call: Any = self.entry.predict
+        if self.needs_views or len(features) == 1:
+            each = views if self.needs_views else features
+            return Prediction.stack([self._checked(call(model, self.prompts, one), ()) for one in each])
+        return self._checked(call(model, self.prompts, torch.stack(list(features))), (len(features),))
+
+    def _checked(self, found: Any, batch: tuple[int, ...]) -> Prediction:
+        if not isinstance(found, Prediction) or found.logits.shape[:-1] != batch:
+            got = f"one of shape {tuple(found.logits.shape)}" if isinstance(found, Prediction) else type(found).__name__
+            wanted = f"a batch of {batch[0]}" if batch else "one image"
+            hint = "; a method for one image at a time needs batch_size=1" if batch else ""
+            raise TypeError(f"{self.name}: a method must return a Prediction of {wanted}, but it returned {got}{hint}")
+        return found
+
+
+def as_cases(caller: str, methods: Methods, prompts: ClassPrompts) -> list[Case]:
+    """Return methods with the prompts each is given: its own, if it came in a pair with any.
+
+    Args:
+        caller: the function to name in errors.
+        methods: a name, a function or a list of them; or a dict from what tables show to any of these, or to a pair of a
+            method and its prompts, as ``{"CoOp": ("zero_shot", coop)}``.
+        prompts: what the others are given.
+    """
+    if not isinstance(methods, Mapping):
+        several: Any = methods if isinstance(methods, list | tuple) else [methods]
+        methods = {entry.title: entry for entry in map(get_method, several)}
+        if len(methods) < len(several):
+            raise ValueError(f"{caller}: two methods have one name; pass a dict with a name for each")
+    if not methods:
+        raise ValueError(f"{caller}: methods is empty; pass one or more, as ['zero_shot', 'tpt']")
+    cases = []
+    for name, value in methods.items():
+        given: Any = value
+        what, own = given if isinstance(given, tuple) else (given, prompts)
+        entry = get_method(what)
+        if isinstance(entry.predict, OnlineMethod) or {"images", "reward"} & set(entry.needs):
+            raise ValueError(
+                f"{caller}: {name!r} is an online method or needs {', '.join(entry.needs)}, but {caller} runs episodic methods "
+                "on features or views"
+            )
+        cases.append(Case(name, entry, own))
+    return cases
+
+
+def check_features(caller: str, features: Tensor) -> None:
+    """Refuse features that are not finite floats ``(N, E)`` or ``(B, N, E)``."""
+    if not features.is_floating_point() or features.ndim not in (2, 3) or 0 in features.shape:
+        raise ValueError(
+            f"{caller}: features must be floats of shape (N, E), or (B, N, E) for several images, none of them empty, but "
+            f"got {features.dtype} of shape {tuple(features.shape)}; encode_views returns what is wanted"
+        )
+    if not torch.isfinite(features).all():
+        raise ValueError(f"{caller}: features are not all finite; look at the image, or at the model's image tower")

@@ -1,0 +1,66 @@
+"""Any method, from images to predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from typing_extensions import Unpack
+
+from tpt_lib.features.encode import encode_views
+from tpt_lib.methods.base import MethodLike, as_cases
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.prediction import Prediction
+from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
+from tpt_lib.types import Images, ViewOptions
+from tpt_lib.views.augment import augment_views
+from tpt_lib.views.reading import are_several, each_image
+from tpt_lib.views.settings import ViewSettings
+
+__all__ = ["classify"]
+
+
+def classify(
+    model: ClipLike,
+    images: Images,
+    classes: Sequence[str] | ClassPrompts,
+    *,
+    method: MethodLike = "tpt",
+    batch_size: int = 8,
+    **views: Unpack[ViewOptions],
+) -> Prediction:
+    """Classify one image, or several, with any method.
+
+    Args:
+        model: the model.
+        images: one image (a PIL image, path, array, or tensor ``(3, H, W)``); or several: a list, a tuple, a tensor
+            ``(B, 3, H, W)``, or a dataset of images or of tuples that start with one.
+        classes: class names, or prompts from ``class_prompts`` (another template, a CoOp context, …).
+        method: a name from ``list_methods()`` (default ``"tpt"``) or a function of that shape. ``functools.partial`` gives a
+            method other settings, as ``partial(tpt_predict, steps=4)``.
+        batch_size: number of images given to the method together (default 8). Affects speed and memory, not results.
+        **views: the keywords of ``augment_views``: ``n_views=64``, ``recipe="crop"``, ``seed=0``, ….
+
+    Returns:
+        A prediction; for several images a batch of them.
+
+    >>> image = torch.randint(256, (3, 60, 80), dtype=torch.uint8)
+    >>> classify(model, [image, image], ["cat", "dog"], method="view_average", n_views=4).logits.shape
+    torch.Size([2, 2])
+    """
+    if batch_size < 1:
+        raise ValueError(f"classify: batch_size must be at least 1, but got {batch_size}")
+    prompts = classes if isinstance(classes, ClassPrompts) else class_prompts(model, classes)
+    (case,) = as_cases("classify", method, prompts)
+    several, settings = are_several(images), ViewSettings.of("classify", **views)
+    made = (
+        augment_views(image, model.image_spec, device=prompts.context.device, **vars(settings))
+        for image in each_image(images)
+    )
+    given = made if case.needs_views else (encode_views(model, each) for each in made)
+    found: list[Prediction] = []
+    while batch := list(islice(given, batch_size)):
+        found += case.predict(model, batch, batch)
+    if not found:
+        raise ValueError("classify: there are no images; at least one is needed")
+    return Prediction.stack(found) if several else found[0]
