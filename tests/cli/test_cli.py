@@ -288,7 +288,7 @@ def test_datasets(capsys, tmp_path):
     rows = {row["name"]: row for row in json.loads(ran(capsys, "datasets --json")[1])}
     assert rows["dtd"] == {"name": "dtd", "classes": 47, "train": 2820, "val": 1128, "test": 1692, "views": "augmix"}
     assert (rows[STYLE]["test"], rows["tiny-bongard"]["test"]) == (430, 60)
-    assert set(tpt_lib.dataset_names()) <= set(rows)
+    assert set(tpt_lib.list_datasets()) <= set(rows)
     (tmp_path / "imagenet-r/n01443537").mkdir(parents=True)
     out = ran(capsys, "datasets --root .")[1]
     assert re.search(

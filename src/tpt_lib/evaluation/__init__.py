@@ -1,10 +1,10 @@
-"""Evaluation: datasets, runs over them, and what came of a run beside what the paper published."""
+"""Evaluation: datasets, runs over them, and reports next to the paper's numbers."""
 
 from tpt_lib.evaluation.data.bongard_hoi import Problem, Problems
 from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles
-from tpt_lib.evaluation.data.load import dataset_names, load_dataset
+from tpt_lib.evaluation.data.load import list_datasets, load_dataset
 from tpt_lib.evaluation.data.registry import ENTRIES, Entry
-from tpt_lib.evaluation.data.subsets import hold_out
+from tpt_lib.evaluation.data.subsets import sample_few_shot, split_validation
 from tpt_lib.evaluation.metrics import calibration_error
 from tpt_lib.evaluation.published import PaperTable, paper_tables, published
 from tpt_lib.evaluation.report import Report
@@ -24,14 +24,15 @@ __all__ = [
     "Report",
     "Run",
     "calibration_error",
-    "dataset_names",
     "evaluate",
     "evaluate_bongard",
-    "hold_out",
+    "list_datasets",
     "load_dataset",
     "mcnemar",
     "merge_runs",
     "paper_tables",
     "published",
     "read_run",
+    "sample_few_shot",
+    "split_validation",
 ]

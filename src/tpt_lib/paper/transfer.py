@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpt_lib.evaluation.data.eval_set import EvalSet
-from tpt_lib.evaluation.data.subsets import few_shot
+from tpt_lib.evaluation.data.subsets import sample_few_shot
 from tpt_lib.evaluation.run.evaluate import evaluate
 from tpt_lib.evaluation.table import Table
 from tpt_lib.methods.baselines import zero_shot_predict
@@ -126,7 +126,7 @@ def transfer(
 def _learned(
     model: ClipLike, source: EvalSet, start: Any, fit: Callable[..., Fitted], shots: int, seed: int, folder: Path
 ) -> LearnedPrompt:
-    chosen = source.take(few_shot(source.labels, shots, seed=seed))
+    chosen = source.take(sample_few_shot(source.labels, shots, seed=seed))
     images = [chosen.samples[i][0] for i in range(len(chosen))]
     prompts = class_prompts(model, source.classes, template=source.template, context=start)
     file = folder / f"{source.name}-{shots}-shots-seed-{seed}.pth.tar"

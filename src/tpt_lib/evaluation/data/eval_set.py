@@ -1,18 +1,19 @@
-"""A dataset with what an evaluation needs to know about it."""
+"""A dataset with everything an evaluation needs to know about it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
 from tpt_lib.evaluation.data.bongard_hoi import Problems
-from tpt_lib.evaluation.data.folders import shown
+from tpt_lib.evaluation.data.folders import quoted
+from tpt_lib.evaluation.data.registry import Recipe
 
 __all__ = ["EvalSet", "ImageFiles"]
 
@@ -20,7 +21,7 @@ TEMPLATE = "a photo of a {}."
 
 
 class ImageFiles(Dataset[tuple[str, int]]):
-    """Image paths with their labels; nothing is read until someone does."""
+    """A torch dataset of (path, label) pairs; it never opens the files."""
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]], labels: Sequence[int]) -> None:
         if len(paths) != len(labels):
@@ -37,16 +38,19 @@ class ImageFiles(Dataset[tuple[str, int]]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvalSet:
-    """A dataset with all that an evaluation needs to know of it.
+    """A dataset with everything an evaluation needs to know about it.
 
     Args:
-        name: what it is called in tables.
-        samples: a torch dataset or a list of (image, label); an image is anything ``read_image`` takes, a label an int.
-            Of Bongard-HOI, a dataset of problems.
-        classes: the class names in the order of the labels.
-        template: the prompt around a name.
-        recipe: how views are made of its images, ``"crop"`` or ``"augmix"``.
-        split: which part of the dataset it is.
+        name: its name in tables.
+        samples: a torch dataset or a list of (image, label). An image is anything that ``read_image`` takes, a label is
+            an int. For Bongard, a dataset of problems.
+        classes: class names in the order of the labels.
+        template: prompt with ``{}`` for the name (default ``"a photo of a {}."``).
+        recipe: how views of its images are made, ``"crop"`` (default) or ``"augmix"``.
+        split: name of the part of the dataset (default ``"test"``).
+
+    Raises:
+        ValueError: if the names, the template or the labels are unusable, or there are no samples.
 
     >>> EvalSet("two", [(torch.rand(3, 8, 8), 0), (torch.rand(3, 8, 8), 1)], ("cat", "dog"))
     <EvalSet two/test: 2 samples of 2 classes, 'a photo of a {}.', crop>
@@ -56,7 +60,7 @@ class EvalSet:
     samples: Dataset[Any] | Sequence[Any]
     classes: Sequence[str]
     template: str = TEMPLATE
-    recipe: Literal["crop", "augmix"] = "crop"
+    recipe: Recipe = "crop"
     split: str = "test"
 
     def __post_init__(self) -> None:
@@ -68,20 +72,20 @@ class EvalSet:
                 f"EvalSet {self.name}: the template must have a {{}} for the name, but got {self.template!r}"
             )
         if len(self) == 0:
-            raise ValueError(f"EvalSet {self.name}: it has no samples")
-        _check_labels(self.name, _known_labels(self.samples), self.classes)
+            raise ValueError(f"EvalSet {self.name}: samples must not be empty")
+        _check_labels(self.name, _listed_labels(self.samples), self.classes)
 
     def __len__(self) -> int:
         return len(self.samples)  # type: ignore[arg-type]
 
     @property
     def labels(self) -> list[int]:
-        """The label of each sample; of a foreign dataset that does not list its labels, each sample is read for it.
+        """The label of each sample. If the dataset does not list its labels, every sample is read.
 
         >>> import tpt_lib
         >>> images = [(torch.rand(3, 8, 8), i % 2) for i in range(8)]
         >>> train = EvalSet("two", images, ("cat", "dog"), split="train")
-        >>> shots = train.take(tpt_lib.few_shot(train.labels, 3))
+        >>> shots = train.take(tpt_lib.sample_few_shot(train.labels, 3))
         >>> shots.labels
         [0, 0, 0, 1, 1, 1]
         """
@@ -89,11 +93,11 @@ class EvalSet:
             raise ValueError(
                 f"EvalSet {self.name}: problems have no labels; the truths of problem i are samples[i].truths"
             )
-        known = _known_labels(self.samples)
-        return [int(self.samples[i][1]) for i in range(len(self))] if known is None else known
+        listed = _listed_labels(self.samples)
+        return [int(self.samples[i][1]) for i in range(len(self))] if listed is None else listed
 
     def take(self, indices: Sequence[int] | Tensor) -> EvalSet:
-        """The same set with these samples only, in this order."""
+        """Return the same set with only these samples, in this order."""
         return replace(self, samples=Subset(self.samples, [int(i) for i in indices]))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -101,10 +105,10 @@ class EvalSet:
         return f"<EvalSet {self.name}/{self.split}: {what}, {self.template!r}, {self.recipe}>"
 
 
-def _known_labels(samples: Any) -> list[int] | None:
-    """The labels, if they can be had without reading images."""
+def _listed_labels(samples: Any) -> list[int] | None:
+    """Return the labels if that needs no image to be read, else None."""
     if isinstance(samples, Subset):
-        known = _known_labels(samples.dataset)
+        known = _listed_labels(samples.dataset)
         return None if known is None else [known[i] for i in samples.indices]
     listed = samples.labels if isinstance(samples, ImageFiles) else getattr(samples, "targets", None)
     if listed is None:
@@ -116,6 +120,6 @@ def _known_labels(samples: Any) -> list[int] | None:
 def _check_labels(name: str, labels: list[int] | None, classes: Sequence[str]) -> None:
     if labels and (min(labels) < 0 or max(labels) >= len(classes)):
         raise ValueError(
-            f"{name}: labels and names are out of step: labels are {min(labels)}..{max(labels)}, but there are {len(classes)} "
-            f"names, {shown(classes)}, for 0..{len(classes) - 1}"
+            f"EvalSet {name}: labels and names do not match: labels are {min(labels)}..{max(labels)}, but there are "
+            f"{len(classes)} names, {quoted(classes)}, for 0..{len(classes) - 1}"
         )

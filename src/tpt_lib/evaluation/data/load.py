@@ -1,4 +1,4 @@
-"""Datasets to evaluate on: the paper's by name, any image folder, any torch dataset; checked before an image is read."""
+"""Load the paper's datasets by name, any image folder, or any torch dataset, and check it before an image is read."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch.utils.data import Dataset
 
 from tpt_lib.evaluation.data.bongard_hoi import read_problems
 from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles
-from tpt_lib.evaluation.data.folders import read_folder, read_synsets, shown
-from tpt_lib.evaluation.data.registry import ENTRIES, Entry, Listing
+from tpt_lib.evaluation.data.folders import Listing, quoted, read_folder, read_synsets
+from tpt_lib.evaluation.data.registry import ENTRIES, Entry
 from tpt_lib.evaluation.data.split_files import missing_files, read_splits
 
-__all__ = ["dataset_names", "load_dataset"]
+__all__ = ["list_datasets", "load_dataset"]
 
 
-def dataset_names() -> tuple[str, ...]:
-    """The names that ``load_dataset`` knows.
+def list_datasets() -> tuple[str, ...]:
+    """Return the names that ``load_dataset`` takes.
 
-    >>> dataset_names()[:3]
+    >>> list_datasets()[:3]
     ('imagenet', 'imagenet-a', 'imagenet-v2')
     """
     return tuple(ENTRIES)
@@ -37,25 +37,25 @@ def load_dataset(
     subset: bool = False,
     seed: int = 0,
 ) -> EvalSet:
-    """A dataset of the paper, an image folder or a torch dataset, found and checked before any image is read.
+    """Load a dataset of the paper, an image folder or a torch dataset, and check it before any image is read.
 
     Args:
-        source: one of ``dataset_names()``; or the path of a folder with a folder of images for each class; or a torch
+        source: one of ``list_datasets()``; or the path of a folder with one folder of images per class; or a torch
             dataset of (image, label).
-        root: where a dataset of the paper lies: the folder that holds all of them, or its own. ``docs/datasets.md`` has the
-            files that are expected.
-        split: ``"test"``, ``"val"`` or ``"train"``, where there is one; of Bongard-HOI one of its four, such as
-            ``"unseen_act_unseen_obj"``.
-        classes: names to use in place of those found, in the order of the labels.
-        subset: accept a part of the dataset: another number of images than published, classes or files that are missing.
-            The class names stay those of the whole.
-        seed: fixes which images of a Bongard problem are its queries.
+        root: location of a dataset of the paper: its own folder, or the folder that holds all of them.
+            ``docs/datasets.md`` lists the expected files.
+        split: ``"test"`` (default), ``"val"`` or ``"train"``, where the dataset has it; for Bongard-HOI one of its four
+            splits, such as ``"unseen_act_unseen_obj"``.
+        classes: names to use instead of those found, in the order of the labels.
+        subset: accept a part of the dataset (default False): a number of images other than the published one, missing
+            classes, missing files. Class names remain those of the whole dataset.
+        seed: fixes which images of a Bongard problem are its queries (default 0).
 
     Returns:
-        An ``EvalSet``; its samples are (path, label), and images are decoded by who uses them.
+        An ``EvalSet`` whose samples are (path, label); images are not decoded.
 
     Raises:
-        ValueError: if what was found is not the dataset; the message has what was expected and the likely fix.
+        ValueError: if the files found are not the dataset; the message says what was expected and the likely fix.
         FileNotFoundError: if a folder or a file is missing.
 
     >>> import PIL.Image
@@ -74,7 +74,7 @@ def load_dataset(
     if not folder.is_dir():
         near = difflib.get_close_matches(key, ENTRIES, n=1)
         raise FileNotFoundError(
-            f"load_dataset: {str(source)!r} is neither a folder nor a name of a dataset"
+            f"load_dataset: {str(source)!r} is neither a folder nor the name of a dataset"
             + (f"; did you mean {near[0]!r}?" if near else f"; the names are {', '.join(ENTRIES)}")
         )
     found = read_folder(folder, classes, subset=subset)
@@ -102,15 +102,16 @@ def _registered(
 
 
 def _eval_set(name: str, found: Listing, classes: Sequence[str] | None, split: str, **settings: Any) -> EvalSet:
-    names = _given(name, classes, found.classes) if classes is not None else found.classes
+    names = _checked_names(name, classes, found.classes) if classes is not None else found.classes
     return EvalSet(name, ImageFiles(found.paths, found.labels), names, split=split, **settings)
 
 
-def _given(name: str, classes: Sequence[str], found: Sequence[str]) -> Sequence[str]:
+def _checked_names(name: str, classes: Sequence[str], found: Sequence[str]) -> Sequence[str]:
     if isinstance(classes, str) or len(classes) != len(found):
         got = repr(classes) if isinstance(classes, str) else f"{len(classes)}"
         raise ValueError(
-            f"load_dataset: {name} has {len(found)} classes, {shown(found)}, so classes must be as many names, but got {got}"
+            f"load_dataset: {name} has {len(found)} classes, {quoted(found)}, so classes must be {len(found)} names, but "
+            f"got {got}"
         )
     return classes
 
@@ -119,14 +120,17 @@ def _from_torch(dataset: Any, classes: Sequence[str] | None, split: str) -> Eval
     names = classes if classes is not None else getattr(dataset, "classes", None)
     if names is None:
         raise ValueError(
-            f"load_dataset: a {type(dataset).__name__} does not name its classes: pass classes=[…], in the order of the labels"
+            f"load_dataset: a {type(dataset).__name__} does not name its classes: pass classes=[…], in the "
+            "order of the labels"
         )
     return EvalSet(type(dataset).__name__, dataset, tuple(names), split=split)
 
 
 def _existing_root(name: str, root: str | os.PathLike[str] | None) -> Path:
     if root is None:
-        raise ValueError(f"load_dataset: say where {name!r} lies: load_dataset({name!r}, root). {ENTRIES[name].layout}")
+        raise ValueError(
+            f"load_dataset: {name!r} needs a root: load_dataset({name!r}, root). Expected below it: {ENTRIES[name].layout}"
+        )
     folder = Path(root).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"load_dataset: the root {str(root)!r} is not a folder")
@@ -138,8 +142,9 @@ def _present(entry: Entry, found: Listing, *, subset: bool) -> Listing:
     if missing and (not subset or len(missing) == len(set(found.paths))):
         parents = sorted({path.parent for path in missing})
         raise FileNotFoundError(
-            f"{entry.name}: {len(missing)} of {len(found.paths)} images are missing, the first is {min(missing)}; folders "
-            f"{shown(parents)}. Unpack the images again" + ("" if subset else ", or pass subset=True to leave them out")
+            f"{entry.name}: {len(missing)} of {len(found.paths)} images are missing, first {min(missing)}, in the folders "
+            f"{quoted(parents)}. Unpack the images again"
+            + ("" if subset else ", or pass subset=True to leave them out")
         )
     kept = [(path, label) for path, label in zip(found.paths, found.labels, strict=True) if path not in missing]
     return Listing([path for path, _ in kept], [label for _, label in kept], found.classes)
@@ -148,15 +153,15 @@ def _present(entry: Entry, found: Listing, *, subset: bool) -> Listing:
 def _check_classes(entry: Entry, found: Listing) -> None:
     if len(found.classes) != entry.classes:
         raise ValueError(
-            f"{entry.name}: found {len(found.classes)} classes, {shown(found.classes)}, expected {entry.classes}. Get the "
-            "split file and the images again, or pass subset=True if other classes are meant"
+            f"{entry.name}: found {len(found.classes)} classes, {quoted(found.classes)}, expected {entry.classes}. "
+            "Download the split file and the images again, or pass subset=True to accept other classes"
         )
     labels = set(found.labels)
     empty = [name for label, name in enumerate(found.classes) if label not in labels]
     if empty:
         raise ValueError(
-            f"{entry.name}: {len(empty)} of {len(found.classes)} classes have no images: {shown(empty)}. Unpack the images "
-            "again (and get the split file again, if there is one), or pass subset=True if a part of it is meant"
+            f"{entry.name}: {len(empty)} of {len(found.classes)} classes have no images: {quoted(empty)}. Unpack the images "
+            "again (and download the split file again, if there is one), or pass subset=True to accept a part"
         )
 
 
@@ -166,7 +171,7 @@ def _check_count(entry: Entry, found: Listing, split: str) -> None:
     if len(found.paths) != expected:
         more = "more" if len(found.paths) > expected else "fewer"
         raise ValueError(
-            f"{entry.name}: found {len(found.paths)} images of {split!r}, {more} than the published {expected}; the first lies "
-            f"in {found.paths[0].parent}. Unpack the dataset again and remove what is not its own, or pass subset=True if "
-            "another number is meant"
+            f"{entry.name}: found {len(found.paths)} images of {split!r}, {more} than the published {expected}; the first "
+            f"is in {found.paths[0].parent}. Unpack the dataset again and remove foreign files, or pass subset=True to "
+            "accept this number"
         )

@@ -1,4 +1,4 @@
-"""The ten fine-grained sets: CoOp's split files, or else the splits of the original releases as torchvision reads them."""
+"""The ten fine-grained sets: CoOp's split files, or the original splits as torchvision reads them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tpt_lib.evaluation.data.folders import shown
-from tpt_lib.evaluation.data.registry import Entry, Listing, places
+from tpt_lib.evaluation.data.folders import Listing, candidate_folders, quoted
+from tpt_lib.evaluation.data.registry import Entry
 
 __all__ = ["first_with", "missing_files", "read_splits"]
 
 
 def read_splits(entry: Entry, root: Path, split: str) -> tuple[Listing, str]:
-    """The images of a split and its name: ``original-test`` if it is not the split of the paper."""
+    """Return the listing of a split and the split's name, ``original-test`` if it is not the paper's split."""
     if entry.name == "aircraft":
         return _aircraft(entry, root, split), split
-    inside = places(entry, root)
+    inside = candidate_folders(entry, root)
     file = next((f for place in (*inside, root / "data_splits") if (f := place / entry.split_file).is_file()), None)
     if file is not None and split in entry.counts:
         return _from_split_file(entry, file, inside, split), split
@@ -38,19 +38,19 @@ def read_splits(entry: Entry, root: Path, split: str) -> tuple[Listing, str]:
 
 
 def first_with(name: str, folders: Iterable[Path], wanted: str) -> Path:
-    """The first of the folders that has a file."""
+    """Return the first of the folders that has the wanted file."""
     folders = list(dict.fromkeys(folders))
     folder = next((folder for folder in folders if (folder / wanted).is_file()), None)
     if folder is None:
         raise FileNotFoundError(
-            f"{name}: {wanted!r}, the first image of the split file, is in none of {shown(folders, 4)}. Put the images into "
-            "one of these"
+            f"{name}: {wanted!r}, the first image of the split file, is in none of {quoted(folders, 4)}. Put the images "
+            "into one of these"
         )
     return folder
 
 
 def missing_files(paths: Iterable[Path]) -> set[Path]:
-    """Those that do not exist; each folder is listed once, which is quick on network drives too."""
+    """Return the paths that do not exist. Lists each folder once, which is fast on network drives too."""
     listed: dict[Path, set[str]] = {}
     missing = set()
     for path in paths:
@@ -64,7 +64,7 @@ def missing_files(paths: Iterable[Path]) -> set[Path]:
 def _from_split_file(entry: Entry, file: Path, inside: list[Path], split: str) -> Listing:
     splits = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(splits, dict) or not splits.get(split):
-        held = shown(splits) if isinstance(splits, dict) else type(splits).__name__
+        held = quoted(splits) if isinstance(splits, dict) else type(splits).__name__
         raise ValueError(f"{entry.name}: {file} has no samples of {split!r}; it holds {held}. Download it again")
     classes = _names(entry, file, [item for items in splits.values() for item in items])
     relative = [path.removeprefix("./").lstrip("/") for path, _, _ in splits[split]]
@@ -73,13 +73,13 @@ def _from_split_file(entry: Entry, file: Path, inside: list[Path], split: str) -
 
 
 def _names(entry: Entry, file: Path, items: list[Any]) -> tuple[str, ...]:
-    """The names by label; a label with two names, or a gap, means that labels and names are out of step."""
+    """Return the names by label. A label with two names, or a gap, means that labels and names do not match."""
     names: dict[int, str] = {}
     for path, label, name in items:
         if names.setdefault(int(label), name) != name:
             raise ValueError(
-                f"{entry.name}: in {file} label {label} is {names[int(label)]!r} and, for {path}, {name!r}: labels and names "
-                "are out of step. Download the file again"
+                f"{entry.name}: labels and names do not match: in {file} label {label} is {names[int(label)]!r} and, for "
+                f"{path}, {name!r}. Download the file again"
             )
     if set(names) != set(range(len(names))):
         raise ValueError(
@@ -90,20 +90,19 @@ def _names(entry: Entry, file: Path, items: list[Any]) -> tuple[str, ...]:
 
 
 def _from_torchvision(entry: Entry, root: Path, split: str) -> Listing:
-    """The original release; torchvision looks below the root for a folder of its own choice."""
+    """Return the listing of the original release, which torchvision expects in a folder of its own choice."""
     import torchvision
 
     assert entry.torchvision is not None
     kind, folder = entry.torchvision
-    home = folder.split("/")[0]
-    above = [root.parent] if root.name == home else []
-    bases = [base for base in (*places(entry, root), *above) if (base / folder).is_dir()]
+    above = [root.parent] if root.name == folder.split("/")[0] else []
+    bases = [base for base in (*candidate_folders(entry, root), *above) if (base / folder).is_dir()]
     if not bases:
         raise FileNotFoundError(_no_split_file(entry, root, split))
     if entry.scipy and importlib.util.find_spec("scipy") is None:
         raise ImportError(
-            f"{entry.name}: the original labels are MATLAB files: pip install scipy, or get {entry.split_file}, which does "
-            "without it"
+            f"{entry.name}: the original labels are MATLAB files: pip install scipy, or get {entry.split_file}, which "
+            "does not need it"
         )
     options: dict[str, Any] = {} if "all" in entry.original else {"split": split}
     if kind != "OxfordIIITPet":
@@ -123,18 +122,17 @@ def _from_torchvision(entry: Entry, root: Path, split: str) -> Listing:
 
 
 def _aircraft(entry: Entry, root: Path, split: str) -> Listing:
-    """FGVC-Aircraft has splits of its own, in text files; CoOp and the paper use them."""
+    """Return the listing of FGVC-Aircraft, whose own splits, in text files, CoOp and the paper use."""
     wanted = f"images_variant_{split}.txt"
-    folder = next((place for place in places(entry, root) if (place / wanted).is_file()), None)
+    folder = next((place for place in candidate_folders(entry, root) if (place / wanted).is_file()), None)
     if folder is None or not (folder / "variants.txt").is_file():
         raise FileNotFoundError(f"{entry.name}: no {wanted} and variants.txt in {root}. {_expected(entry)}")
     classes = (folder / "variants.txt").read_text(encoding="utf-8").splitlines()
     lines = [line.split(" ", 1) for line in (folder / wanted).read_text(encoding="utf-8").splitlines()]
-    unknown = sorted({name for _, name in lines} - set(classes))
-    if unknown:
+    if unknown := sorted({name for _, name in lines} - set(classes)):
         raise ValueError(
-            f"{entry.name}: {folder / wanted} has variants that are not in variants.txt: {shown(unknown)}. Labels and names "
-            "are out of step; unpack the dataset again"
+            f"{entry.name}: labels and names do not match: {folder / wanted} has variants that are not in variants.txt: "
+            f"{quoted(unknown)}. Unpack the dataset again"
         )
     labels = [classes.index(name) for _, name in lines]
     return Listing([folder / "images" / f"{image}.jpg" for image, _ in lines], labels, tuple(classes))
@@ -147,10 +145,10 @@ def _no_split_file(entry: Entry, root: Path, split: str) -> str:
     own = [f"split={name!r}" for name in entry.original if name != split]
     return (
         f"{entry.name}: no {entry.split_file} (CoOp's splits, which the paper uses) in {root} or its folders "
-        f"{shown(entry.folders)}"
+        f"{quoted(entry.folders)}"
         + (f", and nothing that torchvision reads as {entry.torchvision[0]}" if entry.torchvision else "")
         + (f"; without that file there is only {' or '.join(own)}" if own else "")
-        + (", a part of which hold_out makes a validation set" if own and split == "val" else "")
+        + (", from which split_validation makes a validation set" if own and split == "val" else "")
         + f". {_expected(entry)}"
     )
 
