@@ -1,4 +1,4 @@
-"""What a call costs: seconds and memory."""
+"""Measure the seconds and the memory of a call."""
 
 from __future__ import annotations
 
@@ -11,19 +11,38 @@ from typing import TypeVar
 
 import torch
 
+__all__ = ["Cost", "measured"]
+
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds, and megabytes at the peak above what was held before; None where that cannot be told."""
+    """Cost of a call.
+
+    Attributes:
+        seconds: wall-clock time.
+        memory: peak memory above what was held before, in megabytes; None where the system does not report it.
+    """
 
     seconds: float
     memory: float | None
 
 
 def measured(call: Callable[[], T], device: torch.device) -> tuple[T, Cost]:
-    """What a call returns and costs. On a CPU memory is the process's own, which Linux tells; on CUDA the allocator's."""
+    """Return the result of a call and its cost.
+
+    Args:
+        call: a function without arguments.
+        device: whose memory is measured: for CUDA the allocator's, otherwise the process's, which only Linux reports.
+
+    Returns:
+        The result and its ``Cost``.
+
+    >>> result, cost = measured(lambda: 1 + 1, torch.device("cpu"))
+    >>> result, cost.seconds > 0
+    (2, True)
+    """
     held = _reset_peak(device)
     start = time.perf_counter()
     result = call()
@@ -40,8 +59,8 @@ def _reset_peak(device: torch.device) -> float | None:
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device) / 2**20
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back, so that it does not count as held
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        ctypes.CDLL(None).malloc_trim(0)  # returns freed memory, so that it does not count as held
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     except (OSError, AttributeError, TypeError):
         return None
     return _status("VmRSS")

@@ -1,4 +1,4 @@
-"""A small table that prints itself, and the measuring of what stands in it."""
+"""A small table that prints itself."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ __all__ = ["Table"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
-    """Rows of named values. It prints aligned, shows itself in notebooks, and ``pandas.DataFrame(table.rows)`` takes it.
+    """Rows of named values that print aligned, as text and in notebooks.
+
+    ``pandas.DataFrame(table.rows)`` converts it.
 
     Attributes:
-        rows: a dict a row, all with the same keys, which are the columns. A value that there is not is None.
-        note: what the columns are measured in, and what all rows shared.
-        shared: seconds an image that all rows shared (``"views"``, ``"features"``), where they shared any.
-        swept: the column that was varied, if one was; ``plot_sweep`` draws the others over it.
+        rows: one dict per row, all with the same keys, which are the columns. Missing values are None.
+        note: units of the columns and costs shared by all rows, printed below them.
+        shared: seconds per image of the work that all rows shared (``"views"``, ``"features"``).
+        swept: the column that was varied, or None; ``plot_sweep`` draws the others over it.
+
+    >>> Table(({"method": "zero-shot", "accuracy": 0.5}, {"method": "TPT", "accuracy": None}), note="Over 2 images.")
+    method     accuracy
+    -------------------
+    zero-shot       0.5
+    TPT               -
+    Over 2 images.
     """
 
     rows: tuple[dict[str, Any], ...]
@@ -26,17 +35,19 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
+        """The names of the columns."""
         return list(self.rows[0]) if self.rows else []
 
     def column(self, name: str) -> list[Any]:
-        """One value a row."""
+        """Return the values of one column, one per row."""
         return [row[name] for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in types that JSON has."""
+        """Return the whole table in types that JSON has."""
         return {"rows": [dict(row) for row in self.rows], "note": self.note, "shared": self.shared, "swept": self.swept}
 
     def to_markdown(self) -> str:
+        """Return the table in Markdown, with its note."""
         head, *body = self._cells()
         lines = [head, ["---" if i == 0 else "---:" for i in range(len(head))], *body]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
