@@ -6,7 +6,7 @@ from tpt_lib.evaluation.data.load import list_datasets, load_dataset
 from tpt_lib.evaluation.data.registry import ENTRIES, Entry
 from tpt_lib.evaluation.data.subsets import sample_few_shot, split_validation
 from tpt_lib.evaluation.metrics import calibration_error
-from tpt_lib.evaluation.published import PaperTable, paper_tables, published
+from tpt_lib.evaluation.published import PaperTable, paper_accuracy, paper_tables
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.evaluate import evaluate
 from tpt_lib.evaluation.run.evaluate_bongard import evaluate_bongard
@@ -30,8 +30,8 @@ __all__ = [
     "load_dataset",
     "mcnemar",
     "merge_runs",
+    "paper_accuracy",
     "paper_tables",
-    "published",
     "read_run",
     "sample_few_shot",
     "split_validation",

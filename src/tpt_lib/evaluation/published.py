@@ -1,4 +1,4 @@
-"""The tables of the paper (Shu et al., NeurIPS 2022) as data, and the question what it published for a dataset and a method."""
+"""The tables of the paper (Shu et al., NeurIPS 2022) as data, and lookup by dataset and method."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PaperTable", "paper_tables", "published"]
+__all__ = ["PaperNumber", "PaperTable", "find_number", "paper_accuracy", "paper_tables", "published_name"]
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table of the paper, appendix included. Accuracies are top-1, in percent.
+    """One table of the paper, including its appendix. Accuracies are top-1, in percent.
 
     Attributes:
-        number: the table's number in the paper, which is its source.
-        title: what it is about.
-        columns: datasets by their names here (``"imagenet-a"``, ``"bongard-hoi/seen_act_seen_obj"``) and averages
-            (``"average: imagenet"`` over ImageNet and its four variants, ``"average: ood"`` over the variants,
-            ``"average: fine-grained"``, ``"average: bongard-hoi"``); of tables 10 and 11 what else they have.
-        rows: a dict a row with ``model`` (``"RN50"``, ``"ViT-B/16"``; ``"ResNet-50"`` is torchvision's; None where there is
-            none), ``method``, ``values``, and ``std`` where the paper has standard deviations.
+        number: the table's number in the paper.
+        title: its subject.
+        columns: datasets by their names in this library (``"imagenet-a"``, ``"bongard-hoi/seen_act_seen_obj"``) and
+            averages (``"average: imagenet"`` over ImageNet and its four variants, ``"average: ood"`` over the variants,
+            ``"average: fine-grained"``, ``"average: bongard-hoi"``). Tables 10 and 11 have other columns.
+        rows: one dict per row with ``model`` (``"RN50"``, ``"ViT-B/16"``; ``"ResNet-50"`` is torchvision's; None where
+            the table has none), ``method``, ``values``, and ``std`` where the paper has standard deviations.
     """
 
     number: int
@@ -33,8 +33,8 @@ class PaperTable:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A number of the paper, its standard deviation where there is one, and the table it stands in."""
+class PaperNumber:
+    """An accuracy of the paper in percent, its standard deviation or None, and the number of its table."""
 
     value: float
     std: float | None
@@ -43,7 +43,7 @@ class Entry:
 
 @functools.cache
 def paper_tables() -> tuple[PaperTable, ...]:
-    """All tables of the paper, in its order.
+    """Return all tables of the paper, in order.
 
     >>> [table.number for table in paper_tables()]
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
@@ -54,30 +54,49 @@ def paper_tables() -> tuple[PaperTable, ...]:
     return tuple(PaperTable(t["number"], t["title"], tuple(t["columns"]), tuple(t["rows"])) for t in tables)
 
 
-def published(dataset: str, method: str, *, model: str = "RN50", table: int | None = None) -> float | None:
-    """The accuracy in percent that the paper gives a method on a dataset, or None if it gives none.
+def paper_accuracy(dataset: str, method: str, *, model: str = "RN50", table: int | None = None) -> float | None:
+    """Return the top-1 accuracy that the paper reports for a method on a dataset.
 
     Args:
-        dataset: as ``"imagenet-a"``, ``"Flower102"``, ``"bongard-hoi/seen_act_seen_obj"`` or ``"average: ood"``.
-        method: as ``"zero-shot"``, ``"TPT"``, ``"TPT + CoOp"``, ``"majority vote"``.
-        model: ``"RN50"`` or ``"ViT-B/16"``, also as ``"ViT-B-16/openai"``; for MEMO ``"ResNet-50"``. The first is the only one
-            that the paper has throughout.
-        table: the number of the table to look in; by default the first that has it. Tables 5 and 6 are means of three seeds.
+        dataset: a dataset or average, such as ``"imagenet-a"``, ``"Flower102"``, ``"bongard-hoi/seen_act_seen_obj"`` or
+            ``"average: ood"``.
+        method: a method, such as ``"zero-shot"``, ``"TPT"``, ``"TPT + CoOp"`` or ``"majority vote"``.
+        model: ``"RN50"`` (default; every table has it) or ``"ViT-B/16"``, also spelled ``"ViT-B-16/openai"``; for MEMO
+            ``"ResNet-50"``.
+        table: number of the table to search (default: the first that has the number). Tables 5 and 6 are means of
+            three seeds.
 
-    >>> published("imagenet-a", "TPT"), published("imagenet-a", "TPT", model="ViT-B/16", table=5)
+    Returns:
+        The accuracy in percent, or None if the paper has none.
+
+    >>> paper_accuracy("imagenet-a", "TPT"), paper_accuracy("imagenet-a", "TPT", model="ViT-B/16", table=5)
     (26.67, 54.47)
-    >>> published("mnist", "TPT") is None
+    >>> paper_accuracy("mnist", "TPT") is None
     True
     """
-    entry = find_entry(dataset, method, model, table)
-    return None if entry is None else entry.value
+    found = find_number(dataset, method, model, table)
+    return None if found is None else found.value
 
 
-def find_entry(dataset: str, method: str, model: str, table: int | None = None, *, seeds: int = 1) -> Entry | None:
-    """``published`` with its source. Several seeds are compared with the paper's means over seeds where it has them."""
+def find_number(
+    dataset: str, method: str, model: str, table: int | None = None, *, seeds: int = 1
+) -> PaperNumber | None:
+    """Return the number of ``paper_accuracy`` with its source.
+
+    Args:
+        dataset: as for ``paper_accuracy``.
+        method: as for ``paper_accuracy``.
+        model: as for ``paper_accuracy``.
+        table: as for ``paper_accuracy``.
+        seeds: number of seeds of the result to compare (default 1). Several seeds are compared with the paper's means
+            over seeds, where it has them.
+
+    Returns:
+        The number, or None if the paper has none.
+    """
     wanted, column, backbone = method_key(method), dataset_key(dataset), backbone_key(model)
     found = [
-        Entry(row["values"][i], row["std"][i] if "std" in row else None, t.number)
+        PaperNumber(row["values"][i], row["std"][i] if "std" in row else None, t.number)
         for t in paper_tables()
         if t.number == table or table is None
         for i, name in enumerate(t.columns)
@@ -86,24 +105,37 @@ def find_entry(dataset: str, method: str, model: str, table: int | None = None, 
         if method_key(row["method"]) == wanted and row["model"] in (None, backbone)
         if not isinstance(row["values"][i], bool)
     ]
-    means = [entry for entry in found if entry.std is not None]
+    means = [number for number in found if number.std is not None]
     return next(iter(means if seeds > 1 and means else found), None)
 
 
 def dataset_key(name: str) -> str:
-    """A dataset's name without what spellings differ in."""
+    """Return a dataset's name in one spelling."""
     key = re.sub(r"[^a-z0-9/]", "", name.lower())
     return DATASETS.get(key, key)
 
 
 def method_key(name: str) -> str:
-    """A method's name without what spellings differ in; the parts of a sum in a fixed order."""
-    parts = [re.sub(r"[^a-z0-9]", "", part) for part in name.lower().split("+")]
-    return "+".join(sorted(METHODS.get(part, part) for part in parts))
+    """Return a method's name in one spelling, with the parts of a sum in a fixed order.
+
+    >>> method_key("TPT + CoOp") == method_key("coop+tpt_predict")
+    True
+    """
+    return "+".join(sorted(published_name(part) for part in name.split("+")))
+
+
+def published_name(method: str) -> str:
+    """Return the paper's name of a method of this library, in lower case without punctuation.
+
+    >>> published_name("zero_shot_predict"), published_name("my method")
+    ('clip', 'mymethod')
+    """
+    key = re.sub(r"[^a-z0-9]", "", method.lower()).removesuffix("predict").removesuffix("classify")
+    return METHODS.get(key, key)
 
 
 def backbone_key(model: str) -> str | None:
-    """Which of the paper's models this is, all with their authors' weights; None for any other."""
+    """Return the paper's name of a model with its authors' weights, or None if the paper does not use it."""
     words = [word for word in re.split(r"[^a-z0-9]+", model.lower()) if word not in ("openai", "clip", "quickgelu")]
     return BACKBONES.get("".join(words))
 
@@ -124,20 +156,13 @@ DATASETS = {
 
 METHODS = {
     "zeroshot": "clip",
-    "zeroshotpredict": "clip",
-    "tptpredict": "tpt",
-    "tptclassify": "tpt",
     "bongardtpt": "tpt",
     "baselinetpt": "tptwithoutconfidenceselection",
     "80templates": "ensemble",
-    "ensemblepredict": "ensemble",
     "handcraftedensemble": "ensemble",
     "average": "averagedprediction",
     "averaged": "averagedprediction",
-    "averagepredict": "averagedprediction",
     "vote": "majorityvote",
-    "votepredict": "majorityvote",
-    "memopredict": "memo",
 }
 
 BACKBONES = {"rn50": "RN50", "vitb16": "ViT-B/16", "vitbasepatch16": "ViT-B/16", "resnet50": "ResNet-50"}

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tpt_lib.evaluation.metrics import SCORES, Outcomes, averages, mean_std, outcomes, scores
-from tpt_lib.evaluation.published import backbone_key, find_entry
+from tpt_lib.evaluation.published import backbone_key, find_number
 from tpt_lib.evaluation.run_file import Run, merge_runs, read_run, truth_index
 from tpt_lib.evaluation.significance import mcnemar
 from tpt_lib.evaluation.table import Table
@@ -257,7 +257,7 @@ class Report:
 
 
 def _paper(label: str, method: str, model: str, seeds: int) -> dict[str, Any]:
-    entry = find_entry(label, method, model, seeds=seeds)
+    entry = find_number(label, method, model, seeds=seeds)
     if entry is None:
         return dict.fromkeys(("paper", "paper_std", "paper_table"))
     return {"paper": entry.value, "paper_std": entry.std, "paper_table": entry.table}
