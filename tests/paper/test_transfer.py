@@ -9,7 +9,7 @@ from support.zoo import fresh
 
 import tpt_lib
 from tpt_lib import EvalSet, transfer
-from tpt_lib.evaluation.run.writing import describe
+from tpt_lib.evaluation.run_identity import describe
 
 CLASSES = {"birds": ("kite", "hen", "crane"), "pets": ("cat", "dog", "red panda", "ant")}
 FIT = functools.partial(tpt_lib.fit_prompt, epochs=2, lr=0.5, progress=False)

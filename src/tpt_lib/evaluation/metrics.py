@@ -1,27 +1,25 @@
-"""From what a method said of each sample to numbers: accuracy, calibration, averages, and tests between two methods."""
+"""Metrics of one method's answers: accuracy, calibration, means over seeds, and the paper's averages."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tpt_lib.evaluation.published import dataset_key, paper_tables
-from tpt_lib.evaluation.run_file import truth_index
 
-__all__ = ["calibration_error"]
+__all__ = ["SCORES", "Outcomes", "averages", "calibration_error", "mean_std", "reliability", "scores"]
 
 SCORES = ("top1", "top5", "ece15", "ece20", "entropy")
 
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """What a method said of the samples of a run, one value a sample; ``top5`` only where there are five classes."""
+    """A method's answers, one per sample; ``top5`` is None with fewer than five classes."""
 
     truth: Int[Tensor, " n"]
     index: Int[Tensor, " n"]
@@ -34,22 +32,9 @@ class Outcomes:
         return self.index == self.truth
 
 
-def outcomes(rows: Iterable[Mapping[str, Any]], method: str, n_classes: int) -> Outcomes:
-    """A method's outcomes from the rows of a run file, without those that are errors."""
-    good = [row for row in rows if "error" not in row]
-    said = [row["methods"][method] for row in good]
-    return Outcomes(
-        truth=torch.tensor([truth_index(row["truth"]) for row in good], dtype=torch.long),
-        index=torch.tensor([one["index"] for one in said], dtype=torch.long),
-        confidence=torch.tensor([one["confidence"] for one in said], dtype=torch.float).clamp(0, 1),
-        entropy=torch.tensor([one["entropy"] for one in said], dtype=torch.float),
-        top5=torch.tensor([one["top5"] for one in said], dtype=torch.long).reshape(-1, 5) if n_classes >= 5 else None,
-    )
-
-
-def scores(said: Outcomes) -> dict[str, float | None]:
-    """Top-1, top-5 and calibration errors in percent, mean entropy in nats; None for what there is not."""
-    if not len(said.truth):
+def scores(answers: Outcomes) -> dict[str, float | None]:
+    """Return top-1, top-5 and calibration errors in percent and the mean entropy in nats. Missing values are None."""
+    if not len(answers.truth):
         return dict.fromkeys(SCORES)
     _torchmetrics()
     from torchmetrics.aggregation import MeanMetric
@@ -58,23 +43,26 @@ def scores(said: Outcomes) -> dict[str, float | None]:
         return MeanMetric().set_dtype(torch.double)(values.double()).item()
 
     return {
-        "top1": 100 * mean(said.correct),
-        "top5": None if said.top5 is None else 100 * mean((said.top5 == said.truth[:, None]).any(1)),
-        "ece15": 100 * calibration_error(said.confidence, said.correct, bins=15),
-        "ece20": 100 * calibration_error(said.confidence, said.correct, bins=20),
-        "entropy": mean(said.entropy),
+        "top1": 100 * mean(answers.correct),
+        "top5": None if answers.top5 is None else 100 * mean((answers.top5 == answers.truth[:, None]).any(1)),
+        "ece15": 100 * calibration_error(answers.confidence, answers.correct, bins=15),
+        "ece20": 100 * calibration_error(answers.confidence, answers.correct, bins=20),
+        "entropy": mean(answers.entropy),
     }
 
 
 def calibration_error(confidence: Float[Tensor, " n"], correct: Bool[Tensor, " n"], *, bins: int = 15) -> float:
-    """The expected calibration error, from 0 to 1: how far accuracy lies from confidence, over bins of equal width.
+    """Return the expected calibration error: the mean distance of accuracy from confidence over bins of equal width.
 
-    Convention: torchmetrics'. A bin takes its lower edge; a confidence of exactly 1 has a bin of its own.
+    Convention: as in torchmetrics, a bin includes its lower edge, and a confidence of exactly 1 has a bin of its own.
 
     Args:
-        confidence: the probability of the predicted class.
-        correct: whether that class was the true one.
-        bins: their number.
+        confidence: probability of the predicted class ``(N,)``.
+        correct: whether the predicted class is the true one ``(N,)``.
+        bins: number of bins (default 15).
+
+    Returns:
+        The error, from 0 to 1.
 
     >>> round(calibration_error(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True])), 4)
     0.4
@@ -88,7 +76,10 @@ def calibration_error(confidence: Float[Tensor, " n"], correct: Bool[Tensor, " n
 def reliability(
     confidence: Float[Tensor, " n"], correct: Bool[Tensor, " n"], *, bins: int = 15
 ) -> tuple[Float[Tensor, " bins"], Float[Tensor, " bins"], Int[Tensor, " bins"]]:
-    """Mean confidence, accuracy and number of samples of each bin; NaN for the means of an empty one. 1 is in the last."""
+    """Return the mean confidence, the accuracy and the number of samples of each bin.
+
+    The means of an empty bin are NaN. A confidence of 1 is in the last bin.
+    """
     edges = torch.linspace(0, 1, bins + 1, dtype=confidence.dtype)
     index = torch.bucketize(confidence, edges[1:-1], right=True)
     count = torch.bincount(index, minlength=bins)
@@ -97,7 +88,7 @@ def reliability(
 
 
 def mean_std(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Mean and sample standard deviation over seeds; of one seed there is no deviation."""
+    """Return mean and sample standard deviation over seeds. Missing values are None, as is the deviation of one seed."""
     known = [value for value in values if value is not None]
     if not known:
         return None, None
@@ -105,10 +96,13 @@ def mean_std(values: Sequence[float | None]) -> tuple[float | None, float | None
 
 
 def averages(accuracies: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
-    """The averages of the paper's tables for each seed, as far as all of their datasets are there.
+    """Return the averages of the paper's tables for each seed.
 
     Args:
-        accuracies: for each dataset the accuracy of each seed.
+        accuracies: for each dataset, the accuracy of each seed.
+
+    Returns:
+        For each average whose datasets are all present, its value for each seed that all of them have.
 
     >>> four = [f"bongard-hoi/{a}_act_{o}_obj" for a in ("seen", "unseen") for o in ("seen", "unseen")]
     >>> averages({name: {0: accuracy} for name, accuracy in zip(four, (60.0, 61.0, 62.0, 65.0))})
@@ -124,7 +118,7 @@ def averages(accuracies: Mapping[str, Mapping[int, float]]) -> dict[str, dict[in
 
 
 def averaged() -> dict[str, list[str]]:
-    """The paper's averages and the datasets each is over."""
+    """Return the datasets of each of the paper's averages."""
     shifts, fine_grained, bongard = (
         [dataset_key(name) for name in table.columns if not name.startswith("average")] for table in paper_tables()[:3]
     )

@@ -1,35 +1,54 @@
-"""Run files: a header and a line for each sample, read and checked."""
+"""Run files: write them row by row, resume them, read and merge them.
+
+A run file is only ever appended to. A run that was killed leaves complete lines and possibly part of one, which is
+dropped when the run is resumed. ``run_schema`` has the fields; all of its public names can be imported from here.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-__all__ = ["Run", "merge_runs", "read_run"]
+from tpt_lib.evaluation.run_checks import check_header, check_row, differing_settings, short
+from tpt_lib.evaluation.run_schema import (
+    Header,
+    MethodResult,
+    Row,
+    error_row,
+    json_line,
+    method_result,
+    result_row,
+    run_header,
+    truth_index,
+)
 
-VERDICTS = {"positive": 0, "negative": 1}
-
-
-def truth_index(truth: int | str) -> int:
-    """The true class by its index; of a Bongard problem 0 is positive, 1 negative."""
-    return VERDICTS[truth] if isinstance(truth, str) else truth
-
-
-HEADER = {"dataset": str, "split": str, "classes": list, "methods": list, "seeds": list, "n": int, "settings": dict}
-
-SAID: dict[str, Any] = {"index": int, "confidence": (int, float), "entropy": (int, float), "top5": list}
+__all__ = [
+    "Header",
+    "MethodResult",
+    "Row",
+    "Run",
+    "RunFile",
+    "error_row",
+    "merge_run_files",
+    "merge_runs",
+    "method_result",
+    "read_run",
+    "result_row",
+    "run_header",
+    "truth_index",
+]
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run: its header, a dict for each (seed, sample), and what there is to say of its file."""
+    """A run that was read: its header, one row per (seed, sample), and notes about its file."""
 
-    header: Mapping[str, Any]
-    rows: tuple[Mapping[str, Any], ...]
+    header: Header
+    rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -40,117 +59,157 @@ class Run:
 
     @property
     def model(self) -> str:
-        """The model as the settings name it; empty if they do not."""
+        """The model as the settings name it, or an empty string."""
         model = self.header["settings"].get("model", "")
-        return (
-            model
-            if isinstance(model, str)
-            else "/".join(map(str, model.values() if isinstance(model, dict) else [model]))
-        )
+        parts = model.values() if isinstance(model, dict) else [model]
+        return "/".join(map(str, parts))
 
     @property
     def n_classes(self) -> int:
+        """The number of classes."""
         return len(self.header["classes"])
 
 
+class RunFile:
+    """An open run file: the rows it has, and ``append`` for more. Use it as a context manager.
+
+    Attributes:
+        path: the file.
+        header: its header.
+        rows: the rows that it has, including appended ones.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], header: Header) -> None:
+        """Start a run file, or resume the one at ``path`` if its settings are the same.
+
+        Args:
+            path: the file; its folder is created.
+            header: what ``run_header`` returned.
+
+        Raises:
+            ValueError: if the file belongs to a run with different settings, which the message names. The file is not
+                changed.
+        """
+        self.path = Path(path)
+        self.header = header
+        self.rows: list[Row] = []
+        if self.path.exists() and (lines := _complete_lines(self.path)):
+            self.header, self.rows = self._resume(lines)
+            self._file: IO[bytes] = self.path.open("r+b")
+            self._file.truncate(sum(map(len, lines)))
+            self._file.seek(0, os.SEEK_END)
+        else:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("wb")
+            self._write([self.header])
+
+    def _resume(self, lines: list[bytes]) -> tuple[Header, list[Row]]:
+        found = check_header(f"{self.path}, line 1", _parsed(lines[0]))
+        if differing := differing_settings(found, self.header):
+            said = [f"{key} is {short(repr(a))} there and {short(repr(b))} here" for key, (a, b) in differing.items()]
+            raise ValueError(
+                f"{str(self.path)!r} belongs to a run with different settings ({'; '.join(said)}). Pass another `out`, or "
+                "the same settings to resume"
+            )
+        return found, _checked_rows(str(self.path), lines, found)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Append rows, and flush them to the operating system."""
+        new = list(rows)
+        self._write(new)
+        self.rows += new
+
+    def _write(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        self._file.write(b"".join(map(json_line, lines)))
+        self._file.flush()
+
+    def __enter__(self) -> RunFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
 def read_run(path: str | os.PathLike[str]) -> Run:
-    """A run file, each line checked. A last line that was cut off in writing is left out, and noted."""
-    data = Path(path).read_bytes()
-    lines = data.split(b"\n")
+    """Read a run file and check every line.
+
+    Args:
+        path: a file written by ``evaluate`` or ``evaluate_bongard``.
+
+    Returns:
+        The run. An incomplete last line, as a killed run leaves it, is dropped and noted.
+
+    Raises:
+        ValueError: if a line is not what it should be; the message says which and why.
+    """
+    lines = Path(path).read_bytes().split(b"\n")
     notes = []
-    if lines[-1] and _parsed(lines[-1]) is None:
+    if lines[-1] and isinstance(_parsed(lines[-1]), str):
         lines.pop()
-        notes.append(f"{path}: the last line was cut off and is left out")
-    numbered = [(f"{path}, line {i}", line) for i, line in enumerate(lines, 1) if line.strip()]
-    if not numbered:
-        raise ValueError(
-            f'{path}: no header; a run file begins with a line {{"kind": "run", …}}, as evaluate writes it'
-        )
-    header = checked_header(*numbered[0])
-    rows = [checked_row(where, line, header) for where, line in numbered[1:]]
-    return Run(header, tuple(_once(rows, str(path))), tuple(notes))
+        notes.append(f"{path}: the last line was incomplete and is dropped")
+    if not any(line.strip() for line in lines):
+        raise ValueError(f'{path}: no header; a run file starts with a line {{"kind": "run", …}}, written by evaluate')
+    header = check_header(f"{path}, line 1", _parsed(lines[0]))
+    return Run(header, tuple(_unique(_checked_rows(str(path), lines, header), str(path))), tuple(notes))
 
 
 def merge_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Runs with those of the same dataset, split and hash put together: the shards of one run."""
+    """Return the runs with the parts of one run, which share dataset, split and hash, merged into one."""
     groups: dict[Any, list[Run]] = {}
     for run in runs:
         groups.setdefault((run.label, run.header["hash"]), []).append(run)
     merged = []
     for group in groups.values():
-        rows = _once([row for run in group for row in run.rows], group[0].label)
+        rows = _unique([row for run in group for row in run.rows], group[0].label)
         merged.append(replace(group[0], rows=tuple(rows), notes=tuple(note for run in group for note in run.notes)))
     return tuple(merged)
 
 
-def checked_header(where: str, line: bytes) -> dict[str, Any]:
-    header = _parsed(line)
-    if not isinstance(header, dict) or header.get("kind") != "run":
-        raise ValueError(f'{where}: not the header of a run; it should be {{"kind": "run", …}}, but is {_short(line)}')
-    for name, kind in HEADER.items():
-        if type(header.get(name)) is not kind:
-            raise ValueError(f"{where}: the header's {name!r} should be a {kind.__name__}, but is {header.get(name)!r}")
-    if not isinstance(header.get("hash"), str):
-        raise ValueError(f"{where}: the header has no hash, which tells the shards of one run from another run")
-    return header
+def merge_run_files(paths: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> None:
+    """Merge the files of several ranks into one, in the order of a single process.
+
+    Args:
+        paths: files of one run. If several have the same row, the last one is kept.
+        out: destination; written atomically.
+
+    Raises:
+        ValueError: if the files belong to different runs.
+    """
+    parts = [[json.loads(line) for line in _complete_lines(Path(path))] for path in paths]
+    header = parts[0][0]
+    for first, *_ in parts:
+        if first["hash"] != header["hash"]:
+            raise ValueError(f"merge_run_files: the files belong to different runs: {short(header)} and {short(first)}")
+    rows = {(header["seeds"].index(row["seed"]), row["sample"]): row for part in parts for row in part[1:]}
+    temporary = Path(f"{out}.part")
+    temporary.write_bytes(b"".join(map(json_line, [header, *(row for _, row in sorted(rows.items()))])))
+    temporary.replace(out)
 
 
-def checked_row(where: str, line: bytes, header: Mapping[str, Any]) -> dict[str, Any]:
-    row = _parsed(line)
-    if not isinstance(row, dict) or row.get("kind") != "row":
-        raise ValueError(f'{where}: not a row; it should be {{"kind": "row", …}}, but is {_short(line)}')
-    n, classes = header["n"], len(header["classes"])
-    if row.get("seed") not in header["seeds"]:
-        raise ValueError(f"{where}: seed {row.get('seed')!r} is none of the header's {header['seeds']}")
-    if type(row.get("sample")) is not int or not 0 <= row["sample"] < n:
-        raise ValueError(f"{where}: sample {row.get('sample')!r} should be one of 0 to {n - 1}")
-    if "error" in row:
-        return row
-    truth = row.get("truth")
-    if truth not in VERDICTS if isinstance(truth, str) else not _is_class(truth, classes):
-        raise ValueError(f"{where}: truth {truth!r} should be a class from 0 to {classes - 1}, or positive or negative")
-    for method in header["methods"]:
-        said = row.get("methods", {}).get(method)
-        if said is None:
-            raise ValueError(f"{where}: nothing from method {method!r}, which the header names")
-        for name, kind in SAID.items():
-            if not isinstance(said.get(name), kind):
-                raise ValueError(f"{where}: the {name} of {method!r} is missing or wrong: {said.get(name)!r}")
-        if not _is_class(said["index"], max(classes, 2)):
-            raise ValueError(f"{where}: {method!r} said class {said['index']}, but there are {classes}")
-        if not 0 <= said["confidence"] <= 1 + 1e-4:
-            raise ValueError(f"{where}: the confidence of {method!r} should lie in 0 to 1, but is {said['confidence']}")
-        if classes >= 5 and len(said["top5"]) != 5:
-            raise ValueError(f"{where}: the top5 of {method!r} should be 5 classes, but are {said['top5']}")
-    return row
+def _checked_rows(path: str, lines: Sequence[bytes], header: Header) -> list[Row]:
+    numbered = [(i, line) for i, line in enumerate(lines, 1) if i > 1 and line.strip()]
+    return [check_row(f"{path}, line {i}", _parsed(line), header) for i, line in numbered]
 
 
-def _is_class(value: Any, classes: int) -> bool:
-    return type(value) is int and 0 <= value < classes
-
-
-def _once(rows: list[dict[str, Any]] | list[Mapping[str, Any]], where: str) -> list[Mapping[str, Any]]:
-    """The rows by seed and sample, one of each. Two that say the same, but for their time, are one."""
-    known: dict[tuple[int, int], Mapping[str, Any]] = {}
+def _unique(rows: Sequence[Row], where: str) -> list[Row]:
+    """Return the rows by seed and sample without duplicates. Two rows may differ only in their seconds."""
+    known: dict[tuple[int, int], Row] = {}
     for row in rows:
         key = row["seed"], row["sample"]
         other = known.setdefault(key, row)
-        if other is not row and _untimed(other) != _untimed(row):
+        if other is not row and {**other, "seconds": None} != {**row, "seconds": None}:
             raise ValueError(f"{where}: two rows of seed {key[0]}, sample {key[1]} differ; keep one of the files")
     return [known[key] for key in sorted(known)]
 
 
-def _untimed(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "seconds"}
+def _complete_lines(path: Path) -> list[bytes]:
+    lines = path.read_bytes().splitlines(keepends=True)
+    return lines[:-1] if lines and not lines[-1].endswith(b"\n") else lines
 
 
 def _parsed(line: bytes) -> Any:
+    """Return the value of a line of JSON, or its text if it is none."""
     try:
         return json.loads(line)
     except ValueError:
-        return None
-
-
-def _short(line: bytes) -> str:
-    text = line.decode(errors="replace")
-    return text if len(text) <= 60 else f"{text[:60]}…"
+        return line.decode(errors="replace")

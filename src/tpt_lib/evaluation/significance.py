@@ -1,16 +1,24 @@
-"""Tests between two methods."""
+"""Significance tests between two methods."""
 
 from __future__ import annotations
 
-__all__ = ["mcnemar"]
+from collections.abc import Mapping
+from typing import TypeVar
+
+__all__ = ["mcnemar", "paired_counts"]
+
+Sample = TypeVar("Sample")
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """McNemar's exact test: the two-sided p-value of two methods being as often right where just one of them is.
+    """Return the two-sided p-value of McNemar's exact test between two methods on the same samples.
 
     Args:
-        only_a: the number of samples on which the first method alone was right.
-        only_b: the same of the second.
+        only_a: number of samples that only the first method got right.
+        only_b: number of samples that only the second method got right.
+
+    Returns:
+        The probability of counts at least as uneven if both methods were equally often right.
 
     >>> mcnemar(1, 5)
     0.21875
@@ -23,3 +31,22 @@ def mcnemar(only_a: int, only_b: int) -> float:
         term = term * (n - i) // (i + 1)
         tail += term
     return min(1.0, 2 * tail / 2**n)
+
+
+def paired_counts(a: Mapping[Sample, bool], b: Mapping[Sample, bool]) -> dict[str, int | float]:
+    """Return how two methods' answers compare on the samples that both have, with McNemar's p-value.
+
+    Args:
+        a: for each sample, whether the first method was right.
+        b: the same for the second method.
+
+    Returns:
+        ``n`` samples, of which ``both``, ``only_a``, ``only_b`` and ``neither`` were right, and ``p``.
+
+    >>> paired_counts({1: True, 2: True, 3: False}, {1: True, 2: False, 4: True})
+    {'n': 2, 'both': 1, 'only_a': 1, 'only_b': 0, 'neither': 0, 'p': 1.0}
+    """
+    pairs = [(a[sample], b[sample]) for sample in a if sample in b]
+    kinds = {"both": (True, True), "only_a": (True, False), "only_b": (False, True), "neither": (False, False)}
+    counts = {name: pairs.count(kind) for name, kind in kinds.items()}
+    return {"n": len(pairs), **counts, "p": mcnemar(counts["only_a"], counts["only_b"])}

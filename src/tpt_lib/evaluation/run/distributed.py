@@ -1,4 +1,4 @@
-"""The same evaluation on several processes: shares of a ``torchrun`` job, or actors of a Ray cluster."""
+"""Spread one evaluation over several processes: the ranks of a ``torchrun`` job, or the actors of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Any
 
 import torch
 
-from tpt_lib.evaluation.run.writing import Row, merge
+from tpt_lib.evaluation.run_file import Row, merge_run_files
 
-PATIENCE = timedelta(days=7)  # for ranks whose samples take longer
+__all__ = ["merge_shares", "ray_rows", "share"]
+
+PATIENCE = timedelta(days=7)  # ranks wait this long for the slowest
 
 
 def share() -> tuple[int, int]:
-    """This process's rank and how many there are, as ``torchrun`` says; 0 of 1 without it."""
+    """Return this process's rank and the number of ranks that ``torchrun`` started; (0, 1) without it."""
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 def merge_shares(out: Path, shares: list[Path]) -> None:
-    """When every rank is done, rank 0 makes one file of the ranks' own."""
+    """Wait for all ranks, then merge their files into one on rank 0."""
     import torch.distributed as dist
 
     started = dist.is_initialized()
@@ -29,7 +31,7 @@ def merge_shares(out: Path, shares: list[Path]) -> None:
         dist.init_process_group("gloo", timeout=PATIENCE)
     dist.barrier()
     if dist.get_rank() == 0:
-        merge(shares, out)
+        merge_run_files(shares, out)
     dist.barrier()
     if not started:
         dist.destroy_process_group()
@@ -41,7 +43,16 @@ def ray_rows(
     actors: int,
     device: torch.device,
 ) -> Iterator[list[Row]]:
-    """The rows of each group in order, computed by actors. An actor that dies is started again and its group repeated."""
+    """Yield the rows of each group in order, computed by actors.
+
+    An actor that dies is restarted, and its group is repeated.
+
+    Args:
+        work: returns the rows of a seed and a list of samples.
+        groups: the seeds and samples.
+        actors: number of actors.
+        device: whether each actor needs a GPU.
+    """
     try:
         import ray
         from ray.util import ActorPool

@@ -17,8 +17,9 @@ from tpt_lib.evaluation.compare import takes_views, with_prompts
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, share
-from tpt_lib.evaluation.run.progress import Bar
-from tpt_lib.evaluation.run.writing import Row, RunFile, describe
+from tpt_lib.evaluation.run.progress import ProgressBar
+from tpt_lib.evaluation.run_file import Row, RunFile, error_row, method_result, result_row, run_header
+from tpt_lib.evaluation.run_identity import describe
 from tpt_lib.features.encode import encode_views
 from tpt_lib.models.identity import identify
 from tpt_lib.models.protocol import ClipLike, ImageSpec
@@ -88,21 +89,16 @@ def evaluate(
     settings = {"views": {key: _shown(value) for key, value in views.items()}, **identify(model)}
     settings["methods"] = {name: describe(*case) for name, case in cases.items()}
     samples: Any = dataset.samples
-    header: Row = {
-        "dataset": dataset.name,
-        "split": dataset.split,
-        "classes": list(dataset.classes),
-        "methods": list(cases),
-        "seeds": list(seeds),
-        "n": len(samples),
-        "settings": settings,
-    }
+    header = run_header(dataset.name, dataset.split, dataset.classes, cases, seeds, len(samples), settings)
     work = _Work(model, cases, samples, views, strict)
     rank, ranks = share()
     own = Path(out) if ranks == 1 else Path(f"{out}.rank{rank}")
-    with RunFile(own, header) as run, Bar(run, len(seeds) * len(range(rank, header["n"], ranks)), progress) as bar:
+    with (
+        RunFile(own, header) as run,
+        ProgressBar(run, len(seeds) * len(range(rank, header["n"], ranks)), progress) as bar,
+    ):
         for rows in _engine(engine, work, run, (rank, ranks), batch, workers):
-            run.add(rows)
+            run.append(rows)
             bar.add(rows)
     if ranks > 1:
         merge_shares(Path(out), [Path(f"{out}.rank{i}") for i in range(ranks)])
@@ -162,15 +158,13 @@ class _Work:
             raise ValueError(
                 f"evaluate: sample {bad.sample} cannot be used: {bad.error}; strict=False makes a row of it"
             )
-        rows: dict[int, Row] = {i.sample: {"seed": seed, "sample": i.sample, "truth": i.truth} for i in group}
+        rows = {i.sample: error_row(seed, i.sample, i.truth, i.error) for i in group}
         if good := [item for item in group if not item.error]:
             results, seconds = self.results(good)
             for i, item in enumerate(good):
-                rows[item.sample]["methods"] = {name: _result(each[i]) for name, each in results.items()}
-                rows[item.sample]["seconds"] = {name: round(each[i], 6) for name, each in seconds.items()}
-        for item in group:
-            if item.error:
-                rows[item.sample]["error"] = item.error
+                said = {name: method_result(each[i].logits) for name, each in results.items()}
+                took = {name: each[i] for name, each in seconds.items()}
+                rows[item.sample] = result_row(seed, item.sample, item.truth, said, took)
         return list(rows.values())
 
     def results(self, items: list[_Item]) -> tuple[dict[str, list[Prediction]], dict[str, list[float]]]:
@@ -195,12 +189,6 @@ class _Work:
 
 def _share(start: float, count: int) -> list[float]:
     return [(time.perf_counter() - start) / count] * count
-
-
-def _result(prediction: Prediction) -> Row:
-    top = prediction.logits.topk(min(5, len(prediction.names))).indices.tolist()
-    confidence = float(prediction.probs.max())
-    return {"index": prediction.index, "confidence": confidence, "entropy": prediction.entropy, "top5": top}
 
 
 class _Item:

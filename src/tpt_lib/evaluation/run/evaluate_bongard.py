@@ -14,13 +14,13 @@ from torch import Tensor
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.distributed import share
-from tpt_lib.evaluation.run.progress import Bar
-from tpt_lib.evaluation.run.writing import Row, RunFile, describe
+from tpt_lib.evaluation.run.progress import ProgressBar
+from tpt_lib.evaluation.run_file import MethodResult, Row, RunFile, error_row, method_result, result_row, run_header
+from tpt_lib.evaluation.run_identity import describe
 from tpt_lib.features.encode import encode_images
 from tpt_lib.methods.bongard import SIDES, BongardPrediction, bongard_tpt, bongard_tpt_many
 from tpt_lib.models.identity import identify
 from tpt_lib.models.protocol import ClipLike
-from tpt_lib.objectives import entropy
 
 __all__ = ["evaluate_bongard"]
 
@@ -75,27 +75,16 @@ def evaluate_bongard(
     for problem in samples:
         starts.append(starts[-1] + len(_truths(problem)))
     settings = {**identify(model), "methods": {name: describe(each, []) for name, each in methods.items()}}
-    header: Row = {
-        "dataset": dataset.name,
-        "split": dataset.split,
-        "classes": list(SIDES),
-        "methods": list(methods),
-        "seeds": list(seeds),
-        "n": starts[-1],
-        "settings": settings,
-    }
-    with RunFile(out, header) as run, Bar(run, len(seeds) * starts[-1], progress) as bar:
+    header = run_header(dataset.name, dataset.split, SIDES, methods, seeds, starts[-1], settings)
+    with RunFile(out, header) as run, ProgressBar(run, len(seeds) * starts[-1], progress) as bar:
         for seed in seeds:
             done = {row["sample"] for row in run.rows if row["seed"] == seed}
             left = [i for i in range(len(samples)) if not done.issuperset(range(starts[i], starts[i + 1]))]
             for first in range(0, len(left), batch):
                 numbers = left[first : first + batch]
-                found = _solved(model, methods, [samples[i] for i in numbers], seed, strict)
-                queries = [starts[i] + q for i in numbers for q in range(starts[i + 1] - starts[i])]
-                rows = [
-                    {"seed": seed, "sample": n, **row} for n, row in zip(queries, found, strict=True) if n not in done
-                ]
-                run.add(rows)
+                found = _solved(model, methods, [(starts[i], samples[i]) for i in numbers], seed, strict)
+                rows = [row for row in found if row["sample"] not in done]
+                run.append(rows)
                 bar.add(rows)
     return Report.read([out])
 
@@ -109,12 +98,14 @@ def _truths(problem: Any) -> tuple[str, ...]:
     return tuple(problem[3])
 
 
-def _solved(model: ClipLike, methods: Mapping[str, Solver], problems: list[Any], seed: int, strict: bool) -> list[Row]:
-    """A row for each query of each problem, in order."""
+def _solved(
+    model: ClipLike, methods: Mapping[str, Solver], numbered: list[tuple[int, Any]], seed: int, strict: bool
+) -> list[Row]:
+    """A row for each query of each problem, in order; each problem comes with the number of its first query."""
     start = time.perf_counter()
-    encoded = [_encoded(model, problem, strict) for problem in problems]
+    encoded = [_encoded(model, problem, strict) for _, problem in numbered]
     good = [features for features in encoded if not isinstance(features, str)]
-    seconds = {"features": (time.perf_counter() - start) / len(problems)}
+    seconds = {"features": (time.perf_counter() - start) / len(numbered)}
     results: dict[str, list[BongardPrediction]] = {}
     for name, method in methods.items():
         start = time.perf_counter()
@@ -122,14 +113,16 @@ def _solved(model: ClipLike, methods: Mapping[str, Solver], problems: list[Any],
         seconds[name] = (time.perf_counter() - start) / max(1, len(good))
     rows: list[Row] = []
     numbers = iter(range(len(good)))
-    for problem, features in zip(problems, encoded, strict=True):
+    for (first, problem), features in zip(numbered, encoded, strict=True):
         at = None if isinstance(features, str) else next(numbers)
         for query, truth in enumerate(_truths(problem)):
             if at is None:
-                rows.append({"truth": truth, "error": features})
+                rows.append(error_row(seed, first + query, truth, str(features)))
                 continue
-            said = {name: _result(each[at], query) for name, each in results.items()}
-            rows.append({"truth": truth, "methods": said, "seconds": {k: round(v, 6) for k, v in seconds.items()}})
+            said: dict[str, MethodResult] = {
+                name: method_result(each[at].logits[query], top=0) for name, each in results.items()
+            }
+            rows.append(result_row(seed, first + query, truth, said, seconds))
     return rows
 
 
@@ -152,10 +145,3 @@ def _many(method: Solver, seed: int) -> Solver:
     if inner is bongard_tpt:
         return functools.partial(bongard_tpt_many, **{"seed": seed, **keywords})
     return lambda model, problems: [method(model, *problem) for problem in problems]
-
-
-def _result(prediction: BongardPrediction, query: int) -> Row:
-    logits = prediction.logits[query]
-    confidence = float(logits.softmax(dim=-1).max())
-    index = int(logits.argmax())
-    return {"index": index, "confidence": confidence, "entropy": float(entropy(logits)), "top5": []}

@@ -1,15 +1,22 @@
-"""A progress bar with the accuracy so far."""
+"""A progress bar that shows the accuracy so far."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tpt_lib.evaluation.run.writing import Row, RunFile
-from tpt_lib.evaluation.run_file import truth_index
+from tpt_lib.evaluation.run_file import Row, RunFile, truth_index
+
+__all__ = ["ProgressBar"]
 
 
-class Bar:
-    """A progress bar with the accuracy so far of every method."""
+class ProgressBar:
+    """A progress bar with every method's accuracy so far. Use it as a context manager.
+
+    Args:
+        run: the run file; its rows are counted as done.
+        total: number of rows of the finished run.
+        progress: whether to show the bar; by default (None) only on a terminal.
+    """
 
     def __init__(self, run: RunFile, total: int, progress: bool | None) -> None:
         from tqdm import tqdm
@@ -20,20 +27,23 @@ class Bar:
         self.bar = tqdm(total=total, initial=len(run.rows), desc=run.header["dataset"], unit="image", disable=hidden)
         self._count(run.rows)
 
-    def _count(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            self.seen += "methods" in row
-            for name, result in row.get("methods", {}).items():
-                self.right[name] = self.right.get(name, 0) + (result["index"] == truth_index(row["truth"]))
-
     def add(self, rows: list[Row]) -> None:
+        """Count new rows and redraw."""
         self._count(rows)
-        self.bar.set_postfix(
-            {name: f"{right / max(1, self.seen):.1%}" for name, right in self.right.items()}, refresh=False
-        )
+        accuracies = {name: f"{right / max(1, self.seen):.1%}" for name, right in self.right.items()}
+        self.bar.set_postfix(accuracies, refresh=False)
         self.bar.update(len(rows))
 
-    def __enter__(self) -> Bar:
+    def _count(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            truth = row["truth"]
+            if "error" in row or truth is None:
+                continue
+            self.seen += 1
+            for name, result in row["methods"].items():
+                self.right[name] = self.right.get(name, 0) + (result["index"] == truth_index(truth))
+
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,173 @@
+"""The schema of run files: the fields of their header and rows, and the functions that make them.
+
+A run file has one JSON object per line: a header, then one row per seed and sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal, NotRequired, TypedDict
+
+from jaxtyping import Float
+from torch import Tensor
+
+from tpt_lib.objectives import entropy
+
+__all__ = [
+    "VERDICTS",
+    "Header",
+    "MethodResult",
+    "Row",
+    "error_row",
+    "json_line",
+    "method_result",
+    "result_row",
+    "run_header",
+    "truth_index",
+]
+
+VERDICTS = {"positive": 0, "negative": 1}
+
+PACKAGES = ("tpt_lib", "torch", "torchvision", "open_clip_torch", "pillow", "numpy")
+
+
+class Header(TypedDict):
+    """First line of a run file.
+
+    ``n`` is the number of samples per seed. Runs with the same ``hash`` are parts of one run; ``versions`` of packages
+    are for information.
+    """
+
+    kind: Literal["run"]
+    dataset: str
+    split: str
+    classes: list[str]
+    methods: list[str]
+    seeds: list[int]
+    n: int
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    hash: str
+
+
+class MethodResult(TypedDict):
+    """A method's answer for one sample: class, probability, entropy in nats, and most likely classes."""
+
+    index: int
+    confidence: float
+    entropy: float
+    top5: list[int]
+
+
+class Row(TypedDict):
+    """One sample under one seed: ``methods`` and ``seconds``, or an ``error``.
+
+    The truth is a class index, ``"positive"`` or ``"negative"`` for Bongard, or None if reading the sample failed.
+    """
+
+    kind: Literal["row"]
+    seed: int
+    sample: int
+    truth: int | str | None
+    methods: NotRequired[dict[str, MethodResult]]
+    seconds: NotRequired[dict[str, float]]
+    error: NotRequired[str]
+
+
+def run_header(
+    dataset: str,
+    split: str,
+    classes: Sequence[str],
+    methods: Iterable[str],
+    seeds: Sequence[int],
+    n: int,
+    settings: Mapping[str, Any],
+) -> Header:
+    """Return the header of a run.
+
+    Args:
+        dataset: name of the dataset.
+        split: name of its split.
+        classes: class names in the order of the labels.
+        methods: names of the methods.
+        seeds: seeds of the run.
+        n: number of samples per seed.
+        settings: everything else that results depend on, in types that JSON has.
+    """
+    identity: dict[str, Any] = {
+        "dataset": dataset,
+        "split": split,
+        "classes": list(classes),
+        "methods": list(methods),
+        "seeds": list(seeds),
+        "n": n,
+        "settings": dict(settings),
+    }
+    digest = hashlib.sha256(json_line(identity)).hexdigest()[:16]
+    return Header(kind="run", **identity, versions=_versions(), hash=digest)  # type: ignore[typeddict-item]
+
+
+def result_row(
+    seed: int,
+    sample: int,
+    truth: int | str | None,
+    methods: Mapping[str, MethodResult],
+    seconds: Mapping[str, float],
+) -> Row:
+    """Return the row of a sample with each method's result.
+
+    Args:
+        seed: seed of the views or of the initial tokens.
+        sample: index of the sample.
+        truth: class index, or ``"positive"`` or ``"negative"``.
+        methods: each method's ``method_result``.
+        seconds: seconds per image of each method, and of shared work by its own name (``"views"``, ``"features"``).
+    """
+    rounded = {name: round(value, 6) for name, value in seconds.items()}
+    return Row(kind="row", seed=seed, sample=sample, truth=truth, methods=dict(methods), seconds=rounded)
+
+
+def error_row(seed: int, sample: int, truth: int | str | None, error: str) -> Row:
+    """Return the row of a sample that could not be used, with the error message."""
+    return Row(kind="row", seed=seed, sample=sample, truth=truth, error=error)
+
+
+def method_result(logits: Float[Tensor, " k"], *, top: int = 5) -> MethodResult:
+    """Return a method's answer for one image.
+
+    Args:
+        logits: logits of the classes ``(K,)``.
+        top: number of most likely classes to list, at most K (default 5). Rows of Bongard problems list none.
+
+    >>> method_result(torch.tensor([0.0, 0.0]), top=0)
+    {'index': 0, 'confidence': 0.5, 'entropy': 0.6931471824645996, 'top5': []}
+    """
+    return MethodResult(
+        index=int(logits.argmax()),
+        confidence=float(logits.softmax(dim=-1).max()),
+        entropy=float(entropy(logits)),
+        top5=logits.topk(min(top, len(logits))).indices.tolist(),
+    )
+
+
+def truth_index(truth: int | str) -> int:
+    """Return the index of a true class; for Bongard 0 is positive and 1 negative."""
+    return VERDICTS[truth] if isinstance(truth, str) else truth
+
+
+def json_line(value: Mapping[str, Any]) -> bytes:
+    """Return a value as one line of a run file."""
+    return (json.dumps(value, ensure_ascii=False) + "\n").encode()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,97 @@
+"""Summarize one run: the answers, the scores and the notes that a report is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from tpt_lib.evaluation.metrics import SCORES, Outcomes, mean_std
+from tpt_lib.evaluation.published import find_number
+from tpt_lib.evaluation.run_file import Row, Run, truth_index
+
+__all__ = ["correct_answers", "outcomes", "outcomes_by_seed", "paper_columns", "run_notes", "summarize"]
+
+
+def outcomes(rows: Iterable[Row], method: str, n_classes: int) -> Outcomes:
+    """Return a method's answers in the rows of a run, without those that are errors."""
+    good = [row for row in rows if "error" not in row]
+    results = [row["methods"][method] for row in good]
+    return Outcomes(
+        truth=torch.tensor([_truth(row) for row in good], dtype=torch.long),
+        index=torch.tensor([one["index"] for one in results], dtype=torch.long),
+        confidence=torch.tensor([one["confidence"] for one in results], dtype=torch.float).clamp(0, 1),
+        entropy=torch.tensor([one["entropy"] for one in results], dtype=torch.float),
+        top5=torch.tensor([one["top5"] for one in results], dtype=torch.long).reshape(-1, 5)
+        if n_classes >= 5
+        else None,
+    )
+
+
+def outcomes_by_seed(run: Run, method: str) -> dict[int, Outcomes]:
+    """Return a method's answers under each seed."""
+    rows: dict[int, list[Row]] = {}
+    for row in run.rows:
+        rows.setdefault(row["seed"], []).append(row)
+    return {seed: outcomes(own, method, run.n_classes) for seed, own in rows.items()}
+
+
+def correct_answers(run: Run, method: str) -> dict[int, dict[int, bool]]:
+    """Return for each seed and sample whether a method was right, without samples that are errors."""
+    found: dict[int, dict[int, bool]] = {}
+    for row in run.rows:
+        if "error" not in row:
+            found.setdefault(row["seed"], {})[row["sample"]] = row["methods"][method]["index"] == _truth(row)
+    return found
+
+
+def summarize(run: Run, method: str, scores_by_seed: Mapping[int, Mapping[str, float | None]]) -> dict[str, Any]:
+    """Return a method's row of a report; see ``Report.rows``."""
+    good = [row for row in run.rows if "error" not in row]
+    seconds = [row["seconds"][method] for row in good if method in row.get("seconds", {})]
+    summary: dict[str, Any] = {
+        "model": run.model,
+        "dataset": run.label,
+        "method": method,
+        "n": len({row["sample"] for row in good}),
+        "errors": len({row["sample"] for row in run.rows if "error" in row}),
+        "seeds": len(scores_by_seed),
+    }
+    for name in SCORES:
+        summary[name], summary[f"{name}_std"] = mean_std([scores[name] for scores in scores_by_seed.values()])
+    summary["seconds"] = fmean(seconds) if seconds else None
+    return {**summary, **paper_columns(run.label, method, run.model, len(scores_by_seed))}
+
+
+def paper_columns(dataset: str, method: str, model: str, seeds: int) -> dict[str, Any]:
+    """Return the paper's accuracy, its deviation and its table as columns of a report. Missing values are None."""
+    number = find_number(dataset, method, model, seeds=seeds)
+    if number is None:
+        return dict.fromkeys(("paper", "paper_std", "paper_table"))
+    return {"paper": number.value, "paper_std": number.std, "paper_table": number.table}
+
+
+def run_notes(run: Run) -> list[str]:
+    """Return what a reader must know about a run: shared time, missing rows, errors, and notes about its file."""
+    seconds: dict[str, list[float]] = {}
+    for row in run.rows:
+        for name, value in row.get("seconds", {}).items():
+            if name not in run.header["methods"]:
+                seconds.setdefault(name, []).append(value)
+    notes = []
+    if shared := [f"{name} {fmean(values):.3g} s" for name, values in seconds.items()]:
+        notes.append(f"{run.label}: all methods shared {', '.join(shared)} per image")
+    expected = run.header["n"] * len(run.header["seeds"])
+    if len(run.rows) < expected:
+        notes.append(f"{run.label}: not finished, {len(run.rows)} of {expected} rows")
+    if errors := [row for row in run.rows if "error" in row]:
+        first = f"sample {errors[0]['sample']}: {errors[0]['error']}"
+        notes.append(f"{run.label}: {len(errors)} row(s) with an error are left out; the first is {first}")
+    return [*notes, *run.notes]
+
+
+def _truth(row: Row) -> int:
+    assert row["truth"] is not None, "only rows with an error have no truth"
+    return truth_index(row["truth"])
