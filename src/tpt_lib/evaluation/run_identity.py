@@ -39,8 +39,8 @@ def _prompts_digest(prompts: ClassPrompts) -> str:
         parts += [one.ids, one.roles, one.context]
         if one.name_tokens is not None:
             parts.append(one.name_tokens)
-        if one.meta_net is not None:
-            parts += one.meta_net.parts
+        if one.bias_net is not None:
+            parts += one.bias_net.parts
     return f"prompts {_digest(parts)}"
 
 

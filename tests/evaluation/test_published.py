@@ -1,0 +1,96 @@
+"""The paper's tables as data, and lookup in them."""
+
+import pytest
+
+import tpt_lib
+from tpt_lib.evaluation.published import backbone_key, find_number, method_key, published_name
+
+
+@pytest.mark.parametrize(
+    ("dataset", "method", "model", "value"),
+    [
+        ("imagenet", "zero-shot", "RN50", 58.16),
+        ("imagenet-a", "TPT", "ViT-B/16", 54.77),
+        ("ImageNet-V2", "TPT + CoCoOp", "ViT-B/16", 64.85),
+        ("imagenet-v2", "CoOp + TPT", "RN50", 57.83),
+        ("imagenet-sketch", "Ensemble", "ViT-B-16/openai", 48.24),
+        ("imagenet-r", "majority vote", "RN50", 54.77),
+        ("imagenet-r", "average_predict", "RN50", 51.25),
+        ("imagenet-a", "baseline TPT", "RN50", 23.65),
+        ("imagenet-v2", "CoCoOp + CoOp", "RN50", 56.45),
+        ("imagenet-a", "MEMO (rho=0.1)", "ResNet-50", 2.59),
+        ("average: imagenet", "TPT", "ViT-B/16", 62.44),
+        ("average: ood", "TPT", "ViT-B/16", 60.81),
+        ("Flower102", "TPT", "RN50", 62.69),
+        ("eurosat", "ensemble", "openai/clip-vit-base-patch16", 50.42),
+        ("aircraft", "CoOp", "ViT-B/16", 18.47),
+        ("average: fine-grained", "CoCoOp", "ViT-B/16", 64.63),
+        ("bongard-hoi/unseen_act_seen_obj", "bongard_tpt", "RN50", 68.50),
+        ("bongard-hoi/seen_act_unseen_obj", "HOITrans", "RN50", 63.10),
+        ("average: bongard-hoi", "TPT", "RN50", 66.59),
+    ],
+)
+def test_published_numbers(dataset, method, model, value):
+    assert tpt_lib.paper_accuracy(dataset, method, model=model) == value
+
+
+def test_what_the_paper_does_not_have_is_none():
+    assert tpt_lib.paper_accuracy("mnist", "TPT") is None
+    assert tpt_lib.paper_accuracy("pets", "my method") is None
+    assert tpt_lib.paper_accuracy("pets", "TPT", model="ViT-L-14") is None
+    assert tpt_lib.paper_accuracy("pets/val", "TPT") is None, "the paper's numbers are of test splits"
+    assert tpt_lib.paper_accuracy("imagenet", "TPT", table=2) is None
+    assert tpt_lib.paper_accuracy("learnable", "TPT") is None
+
+
+def test_tables_5_and_6_have_deviations_and_are_for_several_seeds():
+    one, three = (find_number("imagenet-a", "TPT", "ViT-B/16", seeds=seeds) for seeds in (1, 3))
+    assert (one.value, one.std, one.table) == (54.77, None, 1)
+    assert (three.value, three.std, three.table) == (54.47, 0.26, 5)
+    clip = find_number("eurosat", "zero-shot", "RN50", seeds=3)
+    assert (clip.value, clip.std, clip.table) == (23.69, None, 2)
+    assert find_number("eurosat", "CoOp", "RN50", seeds=3).std == 4.0
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("RN50", "RN50"),
+        ("RN50/openai", "RN50"),
+        ("ViT-B-16-quickgelu/openai", "ViT-B/16"),
+        ("RN50x4", None),
+        ("ViT-B-16/laion2b_s34b_b88k", None),
+        ("ViT-B-16-SigLIP", None),
+        ("", None),
+    ],
+)
+def test_only_the_papers_models_are_compared_with_it(name, key):
+    assert backbone_key(name) == key
+
+
+def test_all_of_the_paper_is_there():
+    tables = tpt_lib.paper_tables()
+    assert [len(table.rows) for table in tables] == [14, 10, 4, 3, 8, 8, 12, 4, 6, 4, 4]
+    for table in tables:
+        for line in table.rows:
+            assert len(line["values"]) == len(table.columns) == len(line.get("std", table.columns))
+    assert tables[10].rows[2]["values"] == [0.11, 16000, 800000, 65800]
+    assert [line["values"] for line in tables[9].rows][1] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("ours", "papers"),
+    [
+        ("zero_shot_predict", "CLIP"),
+        ("tpt_predict", "TPT"),
+        ("tpt_classify", "TPT"),
+        ("bongard_tpt", "TPT"),
+        ("ensemble_predict", "Ensemble"),
+        ("average_predict", "averaged prediction"),
+        ("vote_predict", "majority vote"),
+        ("memo_predict", "MEMO"),
+    ],
+)
+def test_our_functions_have_the_papers_names(ours, papers):
+    assert published_name(ours) == published_name(papers)
+    assert published_name(papers) in {method_key(row["method"]) for t in tpt_lib.paper_tables() for row in t.rows}

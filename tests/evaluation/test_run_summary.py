@@ -1,0 +1,23 @@
+"""One run's answers and scores."""
+
+import pytest
+from support.runs import FOUR
+
+from tpt_lib.evaluation.metrics import scores
+from tpt_lib.evaluation.run_summary import outcomes
+
+
+def test_scores_by_hand():
+    found = scores(outcomes(FOUR, "zero-shot", 2))
+    assert found["top1"] == 50
+    assert found["top5"] is None
+    assert found["entropy"] == pytest.approx(0.7)
+    by_hand = (abs(1 - 0.9) + 0.6 + 0.8 + abs(1 - 0.55)) / 4  # a bin each
+    assert found["ece20"] == pytest.approx(100 * by_hand, abs=1e-4)
+
+
+def test_errors_are_left_out_and_nothing_but_errors_has_no_scores():
+    bad = {"kind": "row", "seed": 0, "sample": 4, "truth": 0, "error": "ImageError: cut off"}
+    assert scores(outcomes([*FOUR, bad], "TPT", 2))["top1"] == 75
+    assert set(scores(outcomes([bad], "TPT", 2)).values()) == {None}
+    assert set(scores(outcomes([bad], "TPT", 9)).values()) == {None}

@@ -1,0 +1,47 @@
+"""A table prints itself."""
+
+import json
+
+import tpt_lib
+
+TABLE = tpt_lib.Table(
+    ({"method": "zero-shot", "steps": None, "accuracy": 0.5, "ok": True},
+     {"method": "TPT", "steps": 12, "accuracy": 0.66666, "ok": False}),
+    note="A note.",
+    shared={"views": 0.5},
+    swept="steps",
+)  # fmt: skip
+
+
+def test_as_text():
+    assert repr(TABLE) == (
+        "method     steps  accuracy   ok\n"
+        "-------------------------------\n"
+        "zero-shot      -       0.5  yes\n"
+        "TPT           12     0.667   no\n"
+        "A note."
+    )
+
+
+def test_as_markdown():
+    expected = (
+        "| method | steps | accuracy | ok |\n"
+        "| --- | ---: | ---: | ---: |\n"
+        "| zero-shot | - | 0.5 | yes |\n"
+        "| TPT | 12 | 0.667 | no |\n"
+        "\nA note."
+    )
+    assert TABLE.to_markdown() == TABLE._repr_markdown_() == expected
+    assert tpt_lib.Table(TABLE.rows).to_markdown() == expected.removesuffix("\n\nA note.")
+
+
+def test_as_data():
+    assert TABLE.columns == ["method", "steps", "accuracy", "ok"]
+    assert TABLE.column("steps") == [None, 12]
+    assert json.loads(json.dumps(TABLE.to_dict())) == {
+        "rows": list(TABLE.rows),
+        "note": "A note.",
+        "shared": {"views": 0.5},
+        "swept": "steps",
+    }
+    assert tpt_lib.Table(()).columns == []
