@@ -1,22 +1,16 @@
 """Test-time prompt tuning (Shu et al., NeurIPS 2022), and the methods around it, for any CLIP-like model.
 
-from tpt_lib.evaluation import (
-    EvalSet,
-    PaperTable,
-    Report,
-    calibration_error,
-    evaluate,
-    evaluate_bongard,
-    list_datasets,
-    load_dataset,
-    mcnemar,
-    paper_accuracy,
-    paper_tables,
-    sample_few_shot,
-    split_validation,
-)
+The flat names are what a first hour needs. The rest is in ``models``, ``views``, ``prompts``, ``text``, ``methods``,
+``evaluation``, ``paper``, ``plots`` and ``types``.
+"""
+
+from tpt_lib import evaluation, methods, models, paper, plots, prompts, text, types, views
 from tpt_lib.evaluation.compare import compare
-from tpt_lib.evaluation.table import Table
+from tpt_lib.evaluation.data.eval_set import EvalSet
+from tpt_lib.evaluation.data.load import list_datasets, load_dataset
+from tpt_lib.evaluation.report import Report
+from tpt_lib.evaluation.run.evaluate import evaluate
+from tpt_lib.evaluation.run.evaluate_bongard import evaluate_bongard
 from tpt_lib.features.encode import encode_images, encode_views
 from tpt_lib.logits import class_logits
 from tpt_lib.methods.base import get_method, list_methods
@@ -67,20 +61,19 @@ __all__ = [
     "class_prompts",
     "classify",
     "compare",
-    "conditional_context",
     "encode_images",
     "encode_prompts",
     "encode_views",
     "entropy",
     "evaluate",
     "evaluate_bongard",
-    "fit_conditional_prompt",
-    "fit_prompt",
+    "evaluation",
+    "fit_cocoop",
+    "fit_coop",
     "gaussian_context",
-    "group_predict",
-    "image_generator",
-    "initial_text",
+    "get_method",
     "list_datasets",
+    "list_methods",
     "load_dataset",
     "load_open_clip",
     "load_prompt",
@@ -89,35 +82,18 @@ __all__ = [
     "load_tiny_drawings",
     "load_transformers",
     "marginal_entropy",
-    "mcnemar",
-    "memo_adapt",
-    "memo_predict",
-    "paper_accuracy",
-    "paper_tables",
-    "plot_accuracies",
-    "plot_bongard",
-    "plot_improvement",
-    "plot_prediction",
-    "plot_reliability",
-    "plot_sweep",
-    "preprocess",
-    "prompts_predict",
+    "memo_classify",
+    "memo_clip_predict",
+    "methods",
+    "models",
+    "paper",
+    "plots",
+    "prompts",
     "read_image",
-    "relative_improvement",
-    "sample_augmix",
-    "sample_crops",
-    "sample_few_shot",
     "save_prompt",
     "select_confident",
-    "split_validation",
-    "strategy_table",
-    "sweep_fractions",
-    "sweep_groups",
-    "sweep_steps",
-    "sweep_views",
-    "text_path",
-    "tiny_bongard_problems",
-    "tiny_samples",
+    "template_ensemble_predict",
+    "text",
     "tpt_classify",
     "tpt_predict",
     "tune_prompt",

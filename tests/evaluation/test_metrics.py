@@ -32,7 +32,7 @@ def test_calibration_error_is_the_plain_one_and_that_of_many_classes(bins):
     probs = logits.softmax(-1)
     confidence, index = probs.max(-1)
     assert (confidence == 1).any()
-    ours = tpt_lib.calibration_error(confidence, index == truth, bins=bins)
+    ours = tpt_lib.evaluation.calibration_error(confidence, index == truth, bins=bins)
     assert ours == pytest.approx(plain_ece(confidence.numpy(), (index == truth).numpy(), bins), abs=1e-6)
     assert ours == pytest.approx(MulticlassCalibrationError(7, n_bins=bins, norm="l1")(probs, truth).item(), abs=1e-7)
     assert ours == BinaryCalibrationError(n_bins=bins, norm="l1")(confidence, (index == truth).long()).item()
@@ -43,7 +43,7 @@ def test_calibration_error_by_hand():
     confidence = torch.tensor([0.95, 0.95, 0.95, 0.62, 0.62])
     correct = torch.tensor([True, True, False, True, False])
     by_hand = 3 / 5 * abs(2 / 3 - 0.95) + 2 / 5 * abs(1 / 2 - 0.62)
-    assert tpt_lib.calibration_error(confidence, correct) == pytest.approx(by_hand, abs=1e-6)
+    assert tpt_lib.evaluation.calibration_error(confidence, correct) == pytest.approx(by_hand, abs=1e-6)
     means, accuracies, counts = reliability(confidence, correct, bins=5)
     assert counts.tolist() == [0, 0, 0, 2, 3]
     assert accuracies[3:].tolist() == pytest.approx([1 / 2, 2 / 3])
@@ -93,7 +93,7 @@ def test_averages_need_all_of_their_datasets_and_are_made_seed_by_seed():
 def test_the_papers_averages_are_averages():
     """Which finds nearly every wrong digit of the data."""
     wrong = set()
-    for table in tpt_lib.paper_tables()[:9]:
+    for table in tpt_lib.paper.paper_tables()[:9]:
         for line in table.rows:
             known = dict(zip(table.columns, line["values"], strict=True))
             for name, mean in averages({column: {0: value} for column, value in known.items()}).items():

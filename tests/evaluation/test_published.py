@@ -69,7 +69,7 @@ def test_only_the_papers_models_are_compared_with_it(name, key):
 
 
 def test_all_of_the_paper_is_there():
-    tables = tpt_lib.paper_tables()
+    tables = tpt_lib.paper.paper_tables()
     assert [len(table.rows) for table in tables] == [14, 10, 4, 3, 8, 8, 12, 4, 6, 4, 4]
     for table in tables:
         for line in table.rows:
@@ -85,7 +85,7 @@ def test_all_of_the_paper_is_there():
         ("tpt_predict", "TPT"),
         ("tpt_classify", "TPT"),
         ("bongard_tpt", "TPT"),
-        ("ensemble_predict", "Ensemble"),
+        ("template_ensemble_predict", "Ensemble"),
         ("average_predict", "averaged prediction"),
         ("vote_predict", "majority vote"),
         ("memo_predict", "MEMO"),
@@ -93,4 +93,4 @@ def test_all_of_the_paper_is_there():
 )
 def test_our_functions_have_the_papers_names(ours, papers):
     assert published_name(ours) == published_name(papers)
-    assert published_name(papers) in {method_key(row["method"]) for t in tpt_lib.paper_tables() for row in t.rows}
+    assert published_name(papers) in {method_key(row["method"]) for t in tpt_lib.paper.paper_tables() for row in t.rows}

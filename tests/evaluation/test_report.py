@@ -122,7 +122,7 @@ def test_compare_pairs_the_samples():
     found = report((header(), FOUR)).compare("zero-shot", "TPT")
     (line,) = found.rows
     assert [line[name] for name in ("n", "both", "only_a", "only_b", "neither")] == [4, 1, 1, 2, 0]
-    assert line["p"] == tpt_lib.mcnemar(1, 2) == 1.0
+    assert line["p"] == tpt_lib.evaluation.mcnemar(1, 2) == 1.0
     assert "by zero-shot only (a)" in repr(found)
 
 
@@ -162,7 +162,11 @@ def test_models_are_told_apart_and_other_settings_refused():
     [
         ("torchmetrics", lambda: report((header(), FOUR)).rows(), r'pip install "tpt_lib\[evaluate\]"'),
         ("pandas", lambda: report((header(), FOUR)).to_pandas(), "pip install pandas"),
-        ("matplotlib", lambda: tpt_lib.plot_accuracies(report((header(), FOUR))), r'pip install "tpt_lib\[plots\]"'),
+        (
+            "matplotlib",
+            lambda: tpt_lib.plots.plot_accuracies(report((header(), FOUR))),
+            r'pip install "tpt_lib\[plots\]"',
+        ),
     ],
 )
 def test_what_is_missing_is_named(monkeypatch, package, call, hint):

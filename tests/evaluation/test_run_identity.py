@@ -41,9 +41,9 @@ def test_other_prompts_are_another_run(other):
 
 def test_several_prompts_are_told_one_by_one():
     one, two = prompts(), prompts(context="one nice")
-    both = describe(tpt_lib.prompts_predict, [one, two])
+    both = describe(tpt_lib.methods.prompt_ensemble_predict, [one, two])
     assert both.count("prompts ") == 2
-    assert both != describe(tpt_lib.prompts_predict, [two, one])
+    assert both != describe(tpt_lib.methods.prompt_ensemble_predict, [two, one])
 
 
 def test_further_templates_are_part_of_the_prompts():

@@ -10,10 +10,10 @@ def test_mcnemar_is_the_exact_binomial_test():
     binomtest = pytest.importorskip("scipy.stats").binomtest
     for a, b in [(0, 0), (1, 0), (3, 3), (10, 2), (2, 10), (40, 61), (0, 30)]:
         expected = binomtest(a, a + b).pvalue if a + b else 1.0
-        assert tpt_lib.mcnemar(a, b) == pytest.approx(expected, rel=1e-9)
-    assert 0 <= tpt_lib.mcnemar(20000, 21000) < 1e-5, "many samples are no trouble"
+        assert tpt_lib.evaluation.mcnemar(a, b) == pytest.approx(expected, rel=1e-9)
+    assert 0 <= tpt_lib.evaluation.mcnemar(20000, 21000) < 1e-5, "many samples are no trouble"
     with pytest.raises(ValueError, match="negative, but got -1"):
-        tpt_lib.mcnemar(-1, 2)
+        tpt_lib.evaluation.mcnemar(-1, 2)
 
 
 def test_pairs_are_the_samples_that_both_have():

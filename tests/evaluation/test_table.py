@@ -4,7 +4,7 @@ import json
 
 import tpt_lib
 
-TABLE = tpt_lib.Table(
+TABLE = tpt_lib.evaluation.Table(
     ({"method": "zero-shot", "steps": None, "accuracy": 0.5, "ok": True},
      {"method": "TPT", "steps": 12, "accuracy": 0.66666, "ok": False}),
     note="A note.",
@@ -32,7 +32,7 @@ def test_as_markdown():
         "\nA note."
     )
     assert TABLE.to_markdown() == TABLE._repr_markdown_() == expected
-    assert tpt_lib.Table(TABLE.rows).to_markdown() == expected.removesuffix("\n\nA note.")
+    assert tpt_lib.evaluation.Table(TABLE.rows).to_markdown() == expected.removesuffix("\n\nA note.")
 
 
 def test_as_data():
@@ -44,4 +44,4 @@ def test_as_data():
         "shared": {"views": 0.5},
         "swept": "steps",
     }
-    assert tpt_lib.Table(()).columns == []
+    assert tpt_lib.evaluation.Table(()).columns == []

@@ -129,7 +129,7 @@ def accuracy(model, prompts, features, labels):
 @pytest.mark.parametrize("length", [4, 16])
 def test_coop_with_16_shots_beats_the_hand_crafted_prompt_and_tpt_goes_on_from_it(length):
     model, features, labels = digits()
-    shots = tpt_lib.sample_few_shot(labels, 16)
+    shots = tpt_lib.evaluation.sample_few_shot(labels, 16)
     held_out = torch.ones(len(labels), dtype=torch.bool)
     held_out[shots] = False
     crafted = class_prompts(model, DIGITS)

@@ -7,7 +7,7 @@ import tpt_lib
 
 def test_relative_improvement_is_that_of_figure_3():
     accuracies = {("dtd", "flowers102"): 33.41, ("dtd", "pets"): 50.0, ("TPT", "flowers102"): 62.69}
-    table = tpt_lib.relative_improvement(accuracies, {"flowers102": 61.75, "pets": 40.0})
+    table = tpt_lib.paper.relative_improvement(accuracies, {"flowers102": 61.75, "pets": 40.0})
     dtd, tpt = table.rows
     assert dtd["flowers102"] == pytest.approx((33.41 - 61.75) / 61.75)
     assert round(dtd["flowers102"], 2) == -0.46
@@ -28,4 +28,4 @@ def test_relative_improvement_is_that_of_figure_3():
 )
 def test_relative_improvement_says_what_is_wrong(accuracies, base, message):
     with pytest.raises(ValueError, match=message):
-        tpt_lib.relative_improvement(accuracies, base)
+        tpt_lib.paper.relative_improvement(accuracies, base)

@@ -11,10 +11,6 @@ import tpt_lib
 from tpt_lib import EvalSet, transfer
 from tpt_lib.evaluation.run_identity import describe
 
-import tpt_lib
-from tpt_lib import EvalSet, transfer
-from tpt_lib.evaluation import split_validation
-
 CLASSES = {"birds": ("kite", "hen", "crane"), "pets": ("cat", "dog", "red panda", "ant")}
 FIT = functools.partial(tpt_lib.fit_coop, epochs=2, lr=0.5, progress=False)
 OPTIONS = {"fit": FIT, "shots": 2, "n_views": 4, "workers": 0, "progress": False}
@@ -63,7 +59,7 @@ def done(tmp_path_factory):
 
 def by_hand(source, target):
     start = tpt_lib.class_prompts(model(), source.classes, context=tpt_lib.gaussian_context(model(), 16))
-    shots = [source.samples[i] for i in tpt_lib.sample_few_shot(source.labels, 2)]
+    shots = [source.samples[i] for i in tpt_lib.evaluation.sample_few_shot(source.labels, 2)]
     learned = FIT(model(), start, [image for image, _ in shots], [label for _, label in shots]).prompts
     prompts = tpt_lib.class_prompts(model(), target.classes, context=learned.context)
     found = said(prompts, [image for image, _ in target.samples])

@@ -12,7 +12,7 @@ import tpt_lib
 
 def test_reliability_draws_the_bins():
     found = report((header(), FOUR), (header("dtd"), FOUR))
-    figure = tpt_lib.plot_reliability(found, bins=10)
+    figure = tpt_lib.plots.plot_reliability(found, bins=10)
     assert len(figure.axes) == 8
     above, below = figure.axes[:2]
     solid, under, over = ([bar.get_height() for bar in above.patches[i : i + 10]] for i in (0, 10, 20))
@@ -21,7 +21,7 @@ def test_reliability_draws_the_bins():
     assert over == pytest.approx([0, 0, 0, 0, 0, 0, 0.6, 0, 0.8, 0], abs=1e-6)
     assert [bar.get_y() for bar in above.patches[10:20]] == solid == [bar.get_y() for bar in above.patches[20:30]]
     assert [bar.get_height() for bar in below.patches] == [0, 0, 0, 0, 0, 25, 25, 0, 25, 25]
-    error = 100 * tpt_lib.calibration_error(
+    error = 100 * tpt_lib.evaluation.calibration_error(
         torch.tensor([0.9, 0.6, 0.8, 0.55]), torch.tensor([True, False, False, True]), bins=10
     )
     assert above.texts[0].get_text() == f"ECE {error:.1f}%"
@@ -36,7 +36,7 @@ def test_reliability_draws_the_bins():
 def test_accuracies_draw_bars_errors_and_the_papers():
     top = header(methods=["TPT"], n=20, seeds=(0, 1))
     other = header("mine", n=4)
-    figure = tpt_lib.plot_accuracies(report((top, [*many(10), *many(14, seed=1)]), (other, FOUR)))
+    figure = tpt_lib.plots.plot_accuracies(report((top, [*many(10), *many(14, seed=1)]), (other, FOUR)))
     (axes,) = figure.axes
     heights = {
         bars.get_label(): [bar.get_height() for bar in bars] for bars in axes.containers if hasattr(bars, "patches")
@@ -52,7 +52,9 @@ def test_accuracies_draw_bars_errors_and_the_papers():
 
 def test_improvement_draws_the_matrix():
     accuracies = {("dtd", "pets"): 30.0, ("dtd", "cars"): 40.0, ("TPT", "pets"): 60.0}
-    figure = tpt_lib.plot_improvement(tpt_lib.relative_improvement(accuracies, {"pets": 50.0, "cars": 40.0}))
+    figure = tpt_lib.plots.plot_improvement(
+        tpt_lib.paper.relative_improvement(accuracies, {"pets": 50.0, "cars": 40.0})
+    )
     axes = figure.axes[0]
     drawn = axes.images[0].get_array()
     assert drawn.filled(math.nan).tolist()[0] == pytest.approx([-0.4, 0, -0.2])
@@ -62,4 +64,4 @@ def test_improvement_draws_the_matrix():
     assert [label.get_text() for label in axes.get_xticklabels()] == ["pets", "cars", "average"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["dtd", "TPT"]
     with pytest.raises(ValueError, match="not of relative_improvement; its columns are"):
-        tpt_lib.plot_improvement(report((header(), FOUR)).table())
+        tpt_lib.plots.plot_improvement(report((header(), FOUR)).table())

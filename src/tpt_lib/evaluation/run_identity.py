@@ -35,12 +35,12 @@ def describe(method: Any, prompts: Any) -> str:
 
 def _prompts_digest(prompts: ClassPrompts) -> str:
     parts = []
-    for one in (prompts, *getattr(prompts, "others", ())):
+    for one in (prompts, *prompts.others):
         parts += [one.ids, one.roles, one.context]
         if one.name_tokens is not None:
             parts.append(one.name_tokens)
-        if one.bias_net is not None:
-            parts += one.bias_net.parts
+        if one.meta_net is not None:
+            parts += one.meta_net.parts
     return f"prompts {_digest(parts)}"
 
 

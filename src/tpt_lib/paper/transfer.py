@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.data.subsets import sample_few_shot
-from tpt_lib.evaluation.run.evaluate import evaluate
+from tpt_lib.evaluation.run.evaluate import EvaluateOptions, evaluate
 from tpt_lib.evaluation.table import Table
 from tpt_lib.methods.coop import Fitted, fit_coop
 from tpt_lib.models.protocol import ClipLike

@@ -13,9 +13,10 @@ from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, share
 from tpt_lib.evaluation.run.progress import ProgressBar
-from tpt_lib.evaluation.run_file import Row, RunFile, error_row, method_result, result_row, run_header
+from tpt_lib.evaluation.run.work import Work
+from tpt_lib.evaluation.run_file import Row, RunFile, run_header
 from tpt_lib.evaluation.run_identity import describe
-from tpt_lib.features.encode import encode_views
+from tpt_lib.methods.base import Case, Methods, as_cases
 from tpt_lib.models.identity import identify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
@@ -97,15 +98,15 @@ def evaluate(
     if num_workers is None:
         num_workers = 0 if backend == "local" and prompts.context.device.type == "cpu" else 2
     samples: Any = dataset.samples
-    header = run_header(dataset.name, dataset.split, dataset.classes, cases, seeds, len(samples), settings)
-    work = _Work(model, cases, samples, views, strict)
+    names = [case.name for case in cases]
+    identity = _identity(model, cases, settings)
+    header = run_header(dataset.name, dataset.split, dataset.classes, names, seeds, len(samples), identity)
+    work = Work(model, cases, samples, settings, strict)
     rank, ranks = share()
     own = Path(out) if ranks == 1 else Path(f"{out}.rank{rank}")
-    with (
-        RunFile(own, header) as run,
-        ProgressBar(run, len(seeds) * len(range(rank, header["n"], ranks)), progress) as bar,
-    ):
-        for rows in _engine(engine, work, run, (rank, ranks), batch, workers):
+    total = len(seeds) * len(range(rank, len(samples), ranks))
+    with RunFile(own, header) as run, ProgressBar(run, total, progress) as bar:
+        for rows in _missing_rows(backend, work, run, (rank, ranks), batch_size, num_workers):
             run.append(rows)
             bar.add(rows)
     if ranks > 1:
@@ -130,116 +131,17 @@ def _missing_rows(
                 yield work.rows(seed, group)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What is done with a sample, in this process or another."""
-
-    model: ClipLike
-    cases: Mapping[str, tuple[Method, Any]]
-    samples: Any
-    views: Mapping[str, Any]
-    strict: bool
-
-    def __call__(self, seed: int, samples: list[int]) -> list[Row]:
-        return self.rows(seed, list(self.items(seed, samples, 0)))
-
-    @property
-    def device(self) -> torch.device:
-        prompts = next(iter(self.cases.values()))[1]
-        return (prompts[0] if isinstance(prompts, list | tuple) else prompts).context.device
-
-    def without_caches(self) -> _Work:
-        """For another process: kept graphs cannot go there."""
-        fresh = {
-            name: (f, [replace(one) for one in p] if isinstance(p, list | tuple) else replace(p))
-            for name, (f, p) in self.cases.items()
-        }
-        return replace(self, cases=fresh)
-
-    def items(self, seed: int, samples: list[int], workers: int) -> Iterator[_Item]:
-        data = _Items(self.samples, samples, self.model.image_spec, {**self.views, "seed": seed})
-        own = torch.Generator()  # else the loader draws from the caller's
-        return iter(DataLoader(data, batch_size=None, num_workers=workers if samples else 0, generator=own))
-
-    def rows(self, seed: int, group: list[_Item]) -> list[Row]:
-        if self.strict and (bad := next((item for item in group if item.error), None)):
-            raise ValueError(
-                f"evaluate: sample {bad.sample} cannot be used: {bad.error}; strict=False makes a row of it"
-            )
-        rows = {i.sample: error_row(seed, i.sample, i.truth, i.error) for i in group}
-        if good := [item for item in group if not item.error]:
-            results, seconds = self.results(good)
-            for i, item in enumerate(good):
-                said = {name: method_result(each[i].logits) for name, each in results.items()}
-                took = {name: each[i] for name, each in seconds.items()}
-                rows[item.sample] = result_row(seed, item.sample, item.truth, said, took)
-        return list(rows.values())
-
-    def results(self, items: list[_Item]) -> tuple[dict[str, list[Prediction]], dict[str, list[float]]]:
-        """Every method's predictions, and what each took an image."""
-        start = time.perf_counter()
-        views = [item.views.to(self.device) for item in items]
-        features = torch.stack([encode_views(self.model, each) for each in views])
-        seconds = {"views": [item.seconds for item in items], "features": _share(start, len(items))}
-        found: dict[str, list[Prediction]] = {}
-        for name, (method, prompts) in self.cases.items():
-            start = time.perf_counter()
-            if takes_views(method):
-                found[name] = [method(self.model, prompts, each) for each in views]
-            elif len(items) == 1:
-                found[name] = [method(self.model, prompts, features[0])]
-            else:
-                found[name] = method(self.model, prompts, features)
-            _check_found(name, found[name], len(items))
-            seconds[name] = _share(start, len(items))
-        return found, seconds
+def _identity(model: ClipLike, cases: list[Case], views: ViewSettings) -> dict[str, Any]:
+    """Return everything that results depend on besides the data and the seeds."""
+    shown = {name: value for name, value in views.to_dict().items() if name != "seed"}
+    methods = {case.name: describe(case.entry.predict, case.prompts) for case in cases}
+    return {"views": shown, **identify(model), "methods": methods}
 
 
-def _share(start: float, count: int) -> list[float]:
-    return [(time.perf_counter() - start) / count] * count
-
-
-class _Item:
-    """What a worker made of a sample: its views, or why there are none."""
-
-    def __init__(self, sample: int) -> None:
-        self.sample = sample
-        self.truth: int | None = None
-        self.views = torch.empty(0)
-        self.error = ""
-        self.seconds = 0.0
-
-
-class _Items(Dataset[_Item]):
-    def __init__(self, samples: Any, chosen: list[int], spec: ImageSpec, options: dict[str, Any]) -> None:
-        self.samples, self.chosen, self.spec, self.options = samples, chosen, spec, options
-
-    def __len__(self) -> int:
-        return len(self.chosen)
-
-    def __getitem__(self, at: int) -> _Item:
-        item = _Item(self.chosen[at])
-        start = time.perf_counter()
-        try:
-            image, label = self.samples[item.sample]
-            item.truth = int(label)
-            item.views = augment_views(image, self.spec, **self.options)
-        except Exception as error:  # whatever a dataset raises for a bad image is that sample's, and is reported
-            item.error = f"{type(error).__name__}: {error}"
-        item.seconds = time.perf_counter() - start
-        return item
-
-
-def _shown(value: Any) -> Any:
-    return value if isinstance(value, int | float | str | bool | None) else getattr(value, "__qualname__", repr(value))
-
-
-def _check(
-    prompts: ClassPrompts, dataset: EvalSet, cases: Mapping[str, Any], seeds: Sequence[int], batch: int, engine: str
-) -> None:
-    if engine not in get_args(Engine):
-        raise ValueError(f"evaluate: engine must be one of {', '.join(get_args(Engine))}, but got {engine!r}")
-    if not cases or not seeds or batch < 1:
+def _check(prompts: ClassPrompts, dataset: EvalSet, seeds: Sequence[int], batch_size: int, backend: str) -> None:
+    if backend not in get_args(Backend):
+        raise ValueError(f"evaluate: backend must be one of {', '.join(get_args(Backend))}, but got {backend!r}")
+    if not seeds or batch_size < 1:
         raise ValueError(
             f"evaluate: at least one seed and a batch_size of 1 are needed, but got {len(seeds)} seeds and {batch_size}"
         )

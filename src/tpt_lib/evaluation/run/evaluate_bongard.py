@@ -16,10 +16,11 @@ from tpt_lib.evaluation.run.distributed import share
 from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run_file import MethodResult, Row, RunFile, error_row, method_result, result_row, run_header
 from tpt_lib.evaluation.run_identity import describe
-from tpt_lib.features.encode import encode_images
-from tpt_lib.methods.bongard import SIDES, BongardPrediction, bongard_tpt, bongard_tpt_many
+from tpt_lib.features.encode import as_features
+from tpt_lib.methods.bongard import SIDES, SOLVERS, BongardPrediction, Solver, bongard_tpt, bongard_tpt_many
 from tpt_lib.models.identity import identify
 from tpt_lib.models.protocol import ClipLike
+from tpt_lib.types import PathLike
 
 __all__ = ["evaluate_bongard"]
 
@@ -76,16 +77,16 @@ def evaluate_bongard(
     starts = [0]  # the number of the first query of each problem
     for problem in samples:
         starts.append(starts[-1] + len(_truths(problem)))
-    settings = {**identify(model), "methods": {name: describe(each, []) for name, each in methods.items()}}
-    header = run_header(dataset.name, dataset.split, SIDES, methods, seeds, starts[-1], settings)
+    identity = {**identify(model), "methods": {name: describe(each, []) for name, each in solvers.items()}}
+    header = run_header(dataset.name, dataset.split, SIDES, solvers, seeds, starts[-1], identity)
     with RunFile(out, header) as run, ProgressBar(run, len(seeds) * starts[-1], progress) as bar:
         for seed in seeds:
             done = {row["sample"] for row in run.rows if row["seed"] == seed}
             left = [i for i in range(len(samples)) if not done.issuperset(range(starts[i], starts[i + 1]))]
-            for first in range(0, len(left), batch):
-                numbers = left[first : first + batch]
-                found = _solved(model, methods, [(starts[i], samples[i]) for i in numbers], seed, strict)
-                rows = [row for row in found if row["sample"] not in done]
+            for first in range(0, len(left), batch_size):
+                numbers = left[first : first + batch_size]
+                problems = [(starts[i], samples[i]) for i in numbers]
+                rows = [row for row in _rows(model, solvers, problems, seed, strict) if row["sample"] not in done]
                 run.append(rows)
                 bar.add(rows)
     return Report.read([out])
@@ -112,14 +113,14 @@ def _truths(problem: Any) -> tuple[str, ...]:
     return tuple(problem[3])
 
 
-def _solved(
-    model: ClipLike, methods: Mapping[str, Solver], numbered: list[tuple[int, Any]], seed: int, strict: bool
+def _rows(
+    model: ClipLike, solvers: Mapping[str, Solver], problems: list[tuple[int, Any]], seed: int, strict: bool
 ) -> list[Row]:
-    """A row for each query of each problem, in order; each problem comes with the number of its first query."""
+    """Return a row for each query of each problem, in order; a problem comes with the number of its first query."""
     start = time.perf_counter()
-    encoded = [_encoded(model, problem, strict) for _, problem in numbered]
+    encoded = [_encoded(model, problem, strict) for _, problem in problems]
     good = [features for features in encoded if not isinstance(features, str)]
-    seconds = {"features": (time.perf_counter() - start) / len(numbered)}
+    seconds = {"features": (time.perf_counter() - start) / len(problems)}
     results: dict[str, list[BongardPrediction]] = {}
     for name, solver in solvers.items():
         start = time.perf_counter()
@@ -127,15 +128,13 @@ def _solved(
         seconds[name] = (time.perf_counter() - start) / max(1, len(good))
     rows: list[Row] = []
     numbers = iter(range(len(good)))
-    for (first, problem), features in zip(numbered, encoded, strict=True):
+    for (first, problem), features in zip(problems, encoded, strict=True):
         at = None if isinstance(features, str) else next(numbers)
         for query, truth in enumerate(_truths(problem)):
             if at is None:
                 rows.append(error_row(seed, first + query, truth, str(features)))
                 continue
-            said: dict[str, MethodResult] = {
-                name: method_result(each[at].logits[query], top=0) for name, each in results.items()
-            }
+            said = {name: _result(each[at].logits[query]) for name, each in results.items()}
             rows.append(result_row(seed, first + query, truth, said, seconds))
     return rows
 
@@ -162,4 +161,4 @@ def _many(solver: Solver, seed: int) -> Callable[..., list[BongardPrediction]]:
         keywords, inner = {**inner.keywords, **keywords}, inner.func
     if inner is bongard_tpt:
         return functools.partial(bongard_tpt_many, **{"seed": seed, **keywords})
-    return lambda model, problems: [method(model, *problem) for problem in problems]
+    return lambda model, problems: [solver(model, *problem) for problem in problems]
