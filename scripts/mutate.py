@@ -47,7 +47,7 @@ TARGETS = {
     "methods.tune_weights": "methods/test_memo.py",
     "evaluation.metrics": "evaluation/test_report.py",
     "evaluation.significance": "evaluation/test_report.py -k mcnemar",
-    "models.identity": "evaluation/run/test_evaluate.py",
+    "models.identity": "evaluation/run/test_evaluate.py -k another or model",
 }
 
 # Names of constants that affect speed only, or are arbitrary; keyword arguments that a correct call never shows.
@@ -318,6 +318,7 @@ def run(tree: Path, tests: str) -> None:
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     sys.path.insert(0, str(tree / "src"))
+    os.environ["PYTHONPATH"] = str(tree / "src")  # for processes that tests start
     sys.dont_write_bytecode = True  # a mutant may have the size and the second of the one before
     import pytest
 
