@@ -63,5 +63,5 @@ def test_improvement_draws_the_matrix():
     assert [text.get_text() for text in axes.texts] == ["-0.40", "+0.00", "-0.20", "+0.20", "+0.20"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["pets", "cars", "average"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["dtd", "TPT"]
-    with pytest.raises(ValueError, match="not of relative_improvement; its columns are"):
+    with pytest.raises(ValueError, match="does not come from relative_improvement; its columns are"):
         tpt_lib.plots.plot_improvement(report((header(), FOUR)).table())

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpt_lib.methods.base import get_method, list_methods
+
 __all__ = ["PaperNumber", "PaperTable", "find_number", "paper_accuracy", "paper_tables", "published_name"]
 
 
@@ -125,13 +127,25 @@ def method_key(name: str) -> str:
 
 
 def published_name(method: str) -> str:
-    """Return the paper's name of a method of this library, in lower case without punctuation.
+    """Return the paper's name of a method, in lower case without punctuation.
+
+    A method is known by its name in the registry, its title and its function; the registry has its name in the paper.
 
     >>> published_name("zero_shot_predict"), published_name("my method")
     ('clip', 'mymethod')
     """
-    key = re.sub(r"[^a-z0-9]", "", method.lower()).removesuffix("predict").removesuffix("classify")
-    return METHODS.get(key, key)
+    key = _letters(method).removesuffix("predict").removesuffix("classify")
+    for entry in map(get_method, list_methods()):
+        function = getattr(entry.predict, "__name__", "")
+        if entry.published and key in {
+            _letters(name).removesuffix("predict") for name in (entry.name, entry.title, function)
+        }:
+            return _letters(entry.published)
+    return OTHER_NAMES.get(key, key)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def backbone_key(model: str) -> str | None:
@@ -154,15 +168,11 @@ DATASETS = {
     "caltech": "caltech101",
 }
 
-METHODS = {
-    "zeroshot": "clip",
+OTHER_NAMES = {
     "bongardtpt": "tpt",
     "baselinetpt": "tptwithoutconfidenceselection",
     "80templates": "ensemble",
     "handcraftedensemble": "ensemble",
-    "average": "averagedprediction",
-    "averaged": "averagedprediction",
-    "vote": "majorityvote",
 }
 
 BACKBONES = {"rn50": "RN50", "vitb16": "ViT-B/16", "vitbasepatch16": "ViT-B/16", "resnet50": "ResNet-50"}

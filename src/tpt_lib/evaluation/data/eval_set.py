@@ -85,7 +85,7 @@ class EvalSet:
         >>> import tpt_lib
         >>> images = [(torch.rand(3, 8, 8), i % 2) for i in range(8)]
         >>> train = EvalSet("two", images, ("cat", "dog"), split="train")
-        >>> shots = train.take(tpt_lib.sample_few_shot(train.labels, 3))
+        >>> shots = train.take(tpt_lib.evaluation.sample_few_shot(train.labels, 3))
         >>> shots.labels
         [0, 0, 0, 1, 1, 1]
         """
