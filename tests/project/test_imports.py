@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 SOURCE = pathlib.Path(__file__).parents[2] / "src/tpt_lib"
-ORDER = """
+LISTED = """
 types objectives prediction
 
 models.protocol models.identity models.structural_copy models.causal_towers models.module_clip
@@ -45,7 +45,8 @@ tpt_lib
 
 cli.output cli.parser cli.commands cli.main cli
 __main__
-""".split()
+"""
+ORDER = LISTED.split()
 
 
 def modules(source):

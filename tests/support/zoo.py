@@ -1,10 +1,13 @@
-"""Small models of every kind the library wraps, with random weights of the real architectures."""
+"""Small models of every kind the library wraps: the real architectures with random weights."""
 
+import dataclasses
 import functools
 import importlib.util
 import io
 import pathlib
+import pickle
 import sys
+import typing
 
 import torch
 
@@ -34,17 +37,22 @@ def transformers_model(kind="CLIP", **text):
 
 
 def openai_model():
-    """OpenAI's own class, from a package whose __init__ no longer imports under current setuptools."""
+    torch.manual_seed(0)
+    return liven(openai_code().CLIP(16, 32, 2, 64, 16, 77, 49408, 32, 4, 3)).eval()
+
+
+@functools.cache
+def openai_code():
+    """Import OpenAI's own code from a package whose ``__init__`` fails under current setuptools."""
     folder = importlib.util.find_spec("clip").submodule_search_locations[0]
     spec = importlib.util.spec_from_file_location("openai_clip_model", pathlib.Path(folder) / "model.py")
     code = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(code)
-    torch.manual_seed(0)
-    return liven(code.CLIP(16, 32, 2, 64, 16, 77, 49408, 32, 4, 3)).eval()
+    return code
 
 
 def liven(model):
-    """Random biases and norms too: at their initial 0 and 1, many a fault would not show."""
+    """Randomize biases and norms: at their initial 0 and 1, many bugs would not show."""
     with torch.no_grad():
         for p in model.parameters():
             if p.ndim == 1 and p.numel() > 1:
@@ -52,9 +60,29 @@ def liven(model):
     return model
 
 
+@dataclasses.dataclass(frozen=True)
+class Padded:
+    """A tokenizer that can be pickled: words to ids, between ids before and after them, padded."""
+
+    words: typing.Callable
+    before: tuple
+    after: tuple
+    pad: int
+    context_length: int
+
+    def __call__(self, texts):
+        room = self.context_length - len(self.before) - len(self.after)
+        rows = [[*self.before, *self.words(text.lower())[:room], *self.after] for text in texts]
+        return torch.tensor([row + [self.pad] * (self.context_length - len(row)) for row in rows])
+
+
+def hashed_words(text):
+    return [200 + sum(word.encode()) % 700 for word in text.split()]
+
+
 @functools.cache
 def sentencepiece_tokenizer(context_length=24):
-    """A T5-like tokenizer, as SigLIP has: no start token, ``</s>`` as end and as padding."""
+    """Train a T5-like tokenizer, as SigLIP has: no start token, ``</s>`` as end and as padding."""
     import sentencepiece as spm
 
     words = "a photo of the cat dog red panda tabby kite bird prey (of prey) good bad type pet satellite view. , it's"
@@ -65,27 +93,16 @@ def sentencepiece_tokenizer(context_length=24):
         pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=9,
     )  # fmt: skip
     model = spm.SentencePieceProcessor(model_proto=blob.getvalue())
-
-    def tokenize(texts):
-        rows = [[*model.encode(text.lower())[: context_length - 1], 1] for text in texts]
-        return torch.tensor([row + [1] * (context_length - len(row)) for row in rows])
-
-    return tokenize
+    return Padded(model.encode, (), (1,), 1, context_length)
 
 
-@functools.cache
 def bert_tokenizer(context_length=24):
-    """A BERT-like one: [CLS] words [SEP] padding, words by a stable hash."""
-
-    def tokenize(texts):
-        rows = [[101, *(200 + sum(w.encode()) % 700 for w in text.lower().split()), 102] for text in texts]
-        return torch.tensor([row + [0] * (context_length - len(row)) for row in rows])
-
-    return tokenize
+    """Return a BERT-like tokenizer: [CLS] words [SEP] padding, words by a stable hash."""
+    return Padded(hashed_words, (101,), (102,), 0, context_length)
 
 
 def clip_tokenizer():
-    """transformers' CLIPTokenizer, from the vocabulary that open_clip ships."""
+    """Return transformers' CLIPTokenizer with the vocabulary that open_clip ships."""
     import open_clip
     import transformers
 
@@ -148,12 +165,19 @@ ZOO = {
 
 @functools.cache
 def build(name):
-    """A wrapped model of the zoo, shared between tests, which must leave it as it is."""
+    """Return a wrapped model of the zoo. Tests share it and must not change it."""
     return fresh(name)
 
 
 def fresh(name):
+    """Return a wrapped model of the zoo that the caller may change."""
     import tpt_lib
 
     module, tokenizer, _ = ZOO[name]
     return tpt_lib.wrap(module(), tokenizer and tokenizer())
+
+
+def unpickle(data):
+    """Return what ``pickle.dumps`` made of a model of the zoo, in any process."""
+    openai_code()
+    return pickle.loads(data)
