@@ -16,7 +16,8 @@ def public():
     for room in [tpt_lib, *(getattr(tpt_lib, name) for name in ROOMS)]:
         for name in room.__all__:
             value = getattr(room, name)
-            if inspect.isfunction(value) or (inspect.isclass(value) and not getattr(value, "_is_protocol", False)):
+            own = getattr(value, "__module__", "").startswith("tpt_lib.") and not getattr(value, "_is_protocol", False)
+            if own and callable(value):
                 found[f"{value.__module__}.{name}"] = value
     return found
 

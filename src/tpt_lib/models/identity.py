@@ -38,7 +38,6 @@ def digest(tensors: Iterable[Tensor]) -> str:
     return found.hexdigest()
 
 
-
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
     """What text features depend on, by identity: modules, settings, hooks and weights.
