@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from tpt_lib.types import ImageLike, Images
 
@@ -28,28 +28,40 @@ class MissingImageError(ImageError, FileNotFoundError):
 
 
 def are_several(images: Images) -> bool:
-    """Return whether these are several images: a list, a tuple, a dataset, or a tensor ``(B, 3, H, W)``."""
+    """Return whether these are several images. Every function that takes images asks here.
+
+    Args:
+        images: one image, anything ``read_image`` takes; or several.
+
+    Returns:
+        True for a list, a tuple, a dataset and a tensor ``(B, 3, H, W)``, also if it is empty or holds one image.
+
+    Raises:
+        TypeError: for a ``DataLoader`` and an ``IterableDataset``.
+    """
     if isinstance(images, DataLoader):
         raise TypeError(
             "a DataLoader is not a list of images: it yields batches that something else has prepared. Pass its dataset; or, "
             "for a loader of views, call tpt_predict(model, prompts, encode_views(model, views)) for each of its batches"
         )
+    if isinstance(images, IterableDataset):
+        raise TypeError("an IterableDataset has no length and no order; pass a list of its images, list(dataset)")
     return isinstance(images, list | tuple | Dataset) or (isinstance(images, Tensor) and images.ndim == 4)
 
 
 def count_images(images: Images) -> int:
-    """Return how many images these are; one image is one."""
+    """Return the number of images, 1 for a single image."""
     return len(images) if are_several(images) else 1  # type: ignore[arg-type]
 
 
 def image_at(images: Images, index: int) -> ImageLike:
-    """Return one of several images; of a dataset's tuples, such as ``(image, label)``, the first item."""
+    """Return one of several images. If an item is a tuple, such as ``(image, label)``, that is its first element."""
     item = images[index]  # type: ignore[index]
     return item[0] if isinstance(item, tuple) else item
 
 
 def each_image(images: Images) -> Iterator[ImageLike]:
-    """Yield images one by one."""
+    """Yield images one by one; a single image once. Each item of a dataset is read when it is asked for."""
     several: Images = images if are_several(images) else [images]  # type: ignore[list-item]
     return (image_at(several, i) for i in range(count_images(several)))
 
