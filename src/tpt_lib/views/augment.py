@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -64,11 +65,12 @@ def augment_views(
     settings = ViewSettings.of(
         "augment_views", n_views=n_views, recipe=recipe, seed=seed, scale=scale, ratio=ratio, severity=severity
     )
+    images = each_image(image)
+    first = list(islice(images, 1))
     if device is None:
-        first = next(each_image(image), None)
-        device = first.device if isinstance(first, Tensor) else "cpu"
+        device = first[0].device if first and isinstance(first[0], Tensor) else "cpu"
     views = _new_memory((count_images(image), n_views, 3, *spec.size), torch.device(device))
-    for one, out in zip(each_image(image), views, strict=True):
+    for one, out in zip(chain(first, images), views, strict=True):
         make_views(out, one, spec, settings)
     return views if are_several(image) else views[0]
 
