@@ -62,6 +62,11 @@ def encode_images(model: ClipLike, images: Images, *, chunk: int = 64) -> Float[
     """
     if chunk < 1:
         raise ValueError(f"encode_images: chunk must be at least 1, but got {chunk}")
+    if isinstance(images, Tensor) and images.ndim == 2:
+        raise ValueError(
+            f"encode_images: a tensor of shape {tuple(images.shape)} holds no images, which are (3, H, W) or (N, 3, H, W); "
+            "features (N, E) are encoded already: pass them on as they are, normalized to unit length"
+        )
     device, left, features = device_of(model), each_image(images), []
     while part := [preprocess(image, model.image_spec) for image in islice(left, chunk)]:
         features.append(encode_views(model, torch.stack(part).to(device)))
