@@ -96,6 +96,10 @@ def _check_views(model: ClipLike, views: Tensor) -> None:
             f"encode_views: this model wants views of shape (N, 3, {height}, {width}), but got {tuple(views.shape)}; "
             "preprocess(image, model.image_spec) makes one from an image, [None] adds the batch dimension"
         )
+    if views.numel() == 0:
+        raise ValueError(
+            f"encode_views: there are no views in a tensor of shape {tuple(views.shape)}; at least one is needed"
+        )
     if not views.is_floating_point():
         raise TypeError(
             f"encode_views: views must be normalized floats, but got {views.dtype}; "
