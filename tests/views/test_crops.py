@@ -86,10 +86,10 @@ def test_a_box_as_wide_as_the_image_fits_and_may_be_anywhere(size):
     assert set(long.tolist()) == set(range(11))
 
 
-def test_a_box_outside_of_the_image_is_refused():
+def test_a_box_outside_the_image_is_refused():
     zeros, fives = torch.zeros(2, dtype=torch.int64), torch.full((2,), 5)
     crops = Crops(zeros, zeros, fives, torch.tensor([5, 6]), zeros.bool())
-    with pytest.raises(ValueError, match=r"apply_crops: a box ends outside of the image, which is \(5, 5\)"):
+    with pytest.raises(ValueError, match=r"apply_crops: a box ends outside the image, which is \(5, 5\)"):
         apply_crops(torch.zeros(3, 5, 5, dtype=torch.uint8), crops, (8, 8))
 
 
