@@ -19,6 +19,7 @@ assert {row["n"] for row in report.rows()} == {12}
 """
 
 
+@pytest.mark.slow
 def test_ranks_of_torchrun_merge_their_rows(whole, tmp_path):
     (tmp_path / "job.py").write_text(RANKS)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29713"]
@@ -36,6 +37,7 @@ def test_a_process_without_torchrun_has_all(monkeypatch):
     assert share() == (2, 4)
 
 
+@pytest.mark.slow
 def test_a_ray_cluster_gives_the_same_rows_while_a_worker_dies(whole, tmp_path):
     import ray
 

@@ -58,6 +58,7 @@ def started(path, slow=0.0):
     return subprocess.Popen([sys.executable, "-c", JOB, str(path), str(slow)], env=environment())
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_is_killed_in_one_process_and_resumed_in_another(tmp_path):
     path, deadline = tmp_path / "run.jsonl", time.monotonic() + 120
     first = started(path, slow=0.1)

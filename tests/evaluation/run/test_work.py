@@ -22,6 +22,7 @@ def without_seconds(rows):
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
+@pytest.mark.slow
 def test_it_can_be_sent_to_a_spawned_process():
     work = work_of(OwnClip())
     here = work(3, [0, 1, 2])  # used before it is sent
