@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles.plain import Put, float64, plain_loss, plain_selection, plain_text, plain_tpt
+from oracles.tpt import Put, float64, plain_loss, plain_selection, plain_text, plain_tpt
 from support.cases import largest, views_for
 from support.zoo import TEXT, VISION, ZOO, build, fresh, liven, open_clip_model, transformers_model
 from torch import nn
