@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -60,6 +61,9 @@ class ClassPrompts:
         record, needs this call.
         """
         self.cache.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "cache": TextCache()}
 
 
 def class_prompts(
