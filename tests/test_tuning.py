@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 import torch.nn.functional as F
-from oracles.plain import Put, float64, plain_text, plain_tpt
+from oracles.tpt import Put, float64, plain_text, plain_tpt
 from support.cases import largest, meta_net, model_of, views_for
 from support.zoo import fresh
 

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 import torch.nn.functional as F
-from oracles.plain import float64, text_forward
+from oracles.tpt import float64, text_forward
 from support.cases import meta_net, model_of
 from support.zoo import fresh
 

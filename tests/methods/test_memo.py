@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
-from oracles.plain import plain_entropy, plain_loss, token_embedding
+from oracles.tpt import plain_entropy, plain_loss, token_embedding
 from support.cases import meta_net, state
 from support.zoo import fresh, liven
 from torch import nn

@@ -115,50 +115,50 @@ def clip_tokenizer():
 SIGLIP = {"no_causal_mask": True, "pool_type": "last", "proj_bias": True, "context_length": 24, "vocab_size": 100}
 COCA = {"context_length": 76, "embed_cls": True, "output_tokens": True}
 
-# name -> (a function that builds the module, the tokenizer's builder or None, the expected text path)
+# name -> (a function that builds the module, the tokenizer's builder or None, the expected text engine)
 ZOO = {
-    "open_clip-vit": (open_clip_model, None, "fast"),
-    "open_clip-quickgelu": (lambda: open_clip_model(quick_gelu=True), None, "fast"),
+    "open_clip-vit": (open_clip_model, None, "packed"),
+    "open_clip-quickgelu": (lambda: open_clip_model(quick_gelu=True), None, "packed"),
     "open_clip-resnet": (
-        lambda: open_clip_model(vision={"layers": (1, 1, 1, 1), "width": 8, "head_width": 8}), None, "fast"
+        lambda: open_clip_model(vision={"layers": (1, 1, 1, 1), "width": 8, "head_width": 8}), None, "packed"
     ),
-    "open_clip-custom-text": (lambda: open_clip_model("CustomTextCLIP", init_logit_bias=-1.0), None, "fast"),
+    "open_clip-custom-text": (lambda: open_clip_model("CustomTextCLIP", init_logit_bias=-1.0), None, "packed"),
     "open_clip-layer-scale": (
-        lambda: open_clip_model("CustomTextCLIP", text={"ls_init_value": 0.5, "proj_bias": True}), None, "fast"
+        lambda: open_clip_model("CustomTextCLIP", text={"ls_init_value": 0.5, "proj_bias": True}), None, "packed"
     ),
     "open_clip-not-causal": (
-        lambda: open_clip_model("CustomTextCLIP", text={"no_causal_mask": True}), None, "general"
+        lambda: open_clip_model("CustomTextCLIP", text={"no_causal_mask": True}), None, "full_length"
     ),
-    "open_clip-qk-norm": (lambda: open_clip_model(text={"qk_norm": True}), None, "general"),
+    "open_clip-qk-norm": (lambda: open_clip_model(text={"qk_norm": True}), None, "full_length"),
     "open_clip-siglip": (
         lambda: open_clip_model("CustomTextCLIP", text=SIGLIP, init_logit_bias=-10.0),
-        sentencepiece_tokenizer, "general",
+        sentencepiece_tokenizer, "full_length",
     ),
     "open_clip-coca": (
         lambda: open_clip_model("CoCa", vision={"attentional_pool": True, "output_tokens": True}, text=COCA,
                                 multimodal_cfg={**TEXT, "context_length": 76}),
-        None, "general",
+        None, "full_length",
     ),
-    "openai": (openai_model, None, "fast"),
-    "transformers-clip": (transformers_model, None, "fast"),
-    "transformers-clip-own-tokenizer": (transformers_model, clip_tokenizer, "fast"),
+    "openai": (openai_model, None, "packed"),
+    "transformers-clip": (transformers_model, None, "packed"),
+    "transformers-clip-own-tokenizer": (transformers_model, clip_tokenizer, "packed"),
     "transformers-siglip": (
         lambda: transformers_model("Siglip", vocab_size=100, max_position_embeddings=24, bos_token_id=0, eos_token_id=1,
                                    pad_token_id=1),
-        sentencepiece_tokenizer, "general",
+        sentencepiece_tokenizer, "full_length",
     ),
     "transformers-siglip2": (
         lambda: transformers_model("Siglip2", vocab_size=100, max_position_embeddings=24, bos_token_id=0,
                                    eos_token_id=1, pad_token_id=1),
-        sentencepiece_tokenizer, "general",
+        sentencepiece_tokenizer, "full_length",
     ),
     "transformers-chinese-clip": (
         lambda: transformers_model("ChineseCLIP", vocab_size=1000, max_position_embeddings=24),
-        bert_tokenizer, "general",
+        bert_tokenizer, "full_length",
     ),
     "transformers-altclip": (
         lambda: transformers_model("AltCLIP", vocab_size=1000, max_position_embeddings=40, pad_token_id=0),
-        bert_tokenizer, "general",
+        bert_tokenizer, "full_length",
     ),
 }  # fmt: skip
 
