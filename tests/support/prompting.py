@@ -46,7 +46,7 @@ class Said:
     def encode_image(self, pixels):
         return pixels.flatten(1)[:, :4]
 
-    def encode_embeddings(self, embeddings, ids):
+    def encode_embeddings(self, embeddings, _ids):
         return embeddings.sum(dim=1)[:, -4:]
 
 
