@@ -211,6 +211,8 @@ def as_cases(caller: str, methods: Methods, prompts: ClassPrompts) -> list[Case]
     cases = []
     for name, value in methods.items():
         given: Any = value
+        if isinstance(given, tuple) and len(given) != 2:
+            raise ValueError(f"{caller}: {name!r} is a method, or a pair (method, prompts), but got {len(given)} parts")
         what, own = given if isinstance(given, tuple) else (given, prompts)
         entry = get_method(what)
         if isinstance(entry.predict, OnlineMethod) or {"images", "reward"} & set(entry.needs):
