@@ -71,6 +71,8 @@ class Prediction:
         >>> len(Prediction.stack([one, one, one]))
         3
         """
+        if len({one.names for one in predictions}) != 1:
+            raise ValueError("Prediction.stack: it takes one or more predictions, all with the same class names")
         values: dict[str, Any] = {}
         for name in (field.name for field in fields(cls) if field.name != "names"):
             each: list[Any] = [getattr(one, name) for one in predictions]
@@ -94,11 +96,15 @@ class Prediction:
         values: dict[str, Any] = {
             name: None if part is None else part[index] for name, part in parts.items() if name != "names"
         }
-        if isinstance(index, int) and values["selected"] is not None:
+        if values["logits"].ndim == 1 and values["selected"] is not None:
             values["selected"] = values["selected"][values["selected"] >= 0]
         return Prediction(self.names, **values)
 
+    def __bool__(self) -> bool:
+        return True  # else ``prediction.zero_shot or prediction`` would ask for the length of one image
+
     def __iter__(self) -> Iterator[Prediction]:
+        self._of_batch("iteration")
         return (self[i] for i in range(len(self)))
 
     @property
@@ -130,6 +136,7 @@ class Prediction:
     @property
     def label(self) -> str:
         """The name of the likeliest class of one image."""
+        self._of_one("label", "labels")
         return self.names[self.index]
 
     @property
@@ -145,13 +152,14 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the prediction of one image, without its context, in types that JSON has."""
+        self._of_one("to_dict", "[one.to_dict() for one in prediction]")
         return {
             "label": self.label,
             "index": self.index,
             "probs": self.probs.tolist(),
             "logits": self.logits.tolist(),
             "entropy": float(self.entropy),
-            "tuned": bool(self.tuned),
+            "tuned": None if self.tuned is None else bool(self.tuned),
             "loss_before": _finite(self.loss_before),
             "loss_after": _finite(self.loss_after),
             "selected": None if self.selected is None else self.selected.tolist(),

@@ -8,7 +8,7 @@ from itertools import islice
 from typing_extensions import Unpack
 
 from tpt_lib.features.encode import encode_views
-from tpt_lib.methods.base import MethodLike, as_cases
+from tpt_lib.methods.base import MethodLike, as_cases, get_method
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
@@ -50,9 +50,10 @@ def classify(
     """
     if batch_size < 1:
         raise ValueError(f"classify: batch_size must be at least 1, but got {batch_size}")
-    prompts = classes if isinstance(classes, ClassPrompts) else class_prompts(model, classes)
-    (case,) = as_cases("classify", method, prompts)
     several, settings = are_several(images), ViewSettings.of("classify", **views)
+    entry = get_method(method)
+    prompts = classes if isinstance(classes, ClassPrompts) else class_prompts(model, classes)
+    (case,) = as_cases("classify", entry, prompts)
     made = (
         augment_views(image, model.image_spec, device=prompts.context.device, **vars(settings))
         for image in each_image(images)
