@@ -1,7 +1,9 @@
 """How Sphinx builds the site, with ``python scripts/site.py``: its sources are the repository's own Markdown and notebooks."""
 
 import inspect
+import operator
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -37,11 +39,22 @@ napoleon_use_ivar = True
 napoleon_attr_annotations = False
 
 logger = getLogger("tpt_lib")
-PUBLIC = set(tpt_lib.__all__)
+ROWS = re.compile(r"^\| (`.*?) \| (.*) \|$", flags=re.MULTILINE)
+
+
+def documented(page: str) -> dict[str, str]:
+    """The names in the tables of docs/api.md, as ``wrap`` and ``views.Crops``, with what is said about them."""
+    return {name: text for names, text in ROWS.findall(page) for name in re.findall(r"`([\w.]+)`", names)}
+
+
+PUBLIC = documented((Path(__file__).parent / "api.md").read_text(encoding="utf-8"))
+TARGETS = {name: name for name in PUBLIC} | {
+    bare: name for name in PUBLIC if not (bare := name.rpartition(".")[2]).islower() or "_" in bare
+}
 
 
 def read(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Turns plain Markdown into what only the site needs: docstrings below the tables of docs/api.md, navigation from the lists
+    """Turn plain Markdown into what only the site needs: docstrings below the tables of docs/api.md, navigation from the lists
     of links in docs/index.md."""
     if page == "docs/api":
         source[0] = re.sub(
@@ -59,27 +72,32 @@ def toctree(caption: str, part: str) -> str:
 
 
 def directives(table: str) -> str:
-    rows = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
-    names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    written = "\n".join(map(directive, names))
+    written = "\n".join(directive(name, text) for name, text in documented(table).items())
     return f"\n\n```{{eval-rst}}\n{written}```\n"
 
 
-def directive(name: str) -> str:
-    if inspect.isclass(getattr(tpt_lib, name)):
+def directive(name: str, text: str) -> str:
+    value = operator.attrgetter(name)(tpt_lib)
+    if inspect.isclass(value) and value.__module__.startswith("tpt_lib."):
         return f".. autoclass:: tpt_lib.{name}\n   :members:\n"
-    return f".. autofunction:: tpt_lib.{name}\n"
+    if inspect.isfunction(value) or hasattr(value, "__wrapped__"):
+        return f".. autofunction:: tpt_lib.{name}\n"
+    return f".. py:data:: tpt_lib.{name}\n\n   {text.replace('`', '``')}\n"
 
 
 class LinkNames(SphinxTransform):
-    """Makes links of the public names that stand as `code` in prose, to their docstrings."""
+    """Make links of the public names that are `code` in prose, to their docstrings.
+
+    A name of a room is a link with its room, ``tpt.views.Crops`` or ``views.Crops``, and without it where it is not a plain
+    word, as ``method`` is.
+    """
 
     default_priority = 400
 
     def apply(self, **_: Any) -> None:
         for code in list(self.document.findall(nodes.literal)):
-            name = code.astext().removesuffix("()").removeprefix("tpt.")
-            if name in PUBLIC and not isinstance(code.parent, nodes.reference | addnodes.pending_xref | nodes.title):
+            name = TARGETS.get(code.astext().removesuffix("()").removeprefix("tpt.").removeprefix("tpt_lib."))
+            if name and not isinstance(code.parent, nodes.reference | addnodes.pending_xref | nodes.title):
                 domain = {"refdomain": "py", "reftype": "obj", "reftarget": f"tpt_lib.{name}", "refwarn": True}
                 link = addnodes.pending_xref("", refdoc=self.env.docname, refexplicit=True, **domain)
                 code.replace_self(link)
@@ -87,7 +105,7 @@ class LinkNames(SphinxTransform):
 
 
 def write_math(self: Any, node: nodes.Element) -> None:
-    """Equations as MathML, which browsers draw by themselves: no script and no network."""
+    """Write equations as MathML, which browsers draw without a script or the network."""
     try:
         written = str(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
         self.body.append(re.sub(r"<mo>([{}])</mo>", r'<mo stretchy="false">\1</mo>', written))

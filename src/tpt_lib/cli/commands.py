@@ -43,7 +43,7 @@ def classify(args: Namespace) -> int:
         found.append({"image": image, **said.to_dict()})
         if not args.json:
             top = ", ".join(f"{name} {p:.2f}" for name, p in said.top(args.top))
-            before = "" if said.zero_shot is None else "; zero-shot {} {:.2f}".format(*said.zero_shot.top(1)[0])
+            before = "" if said.before is None else "; zero-shot {} {:.2f}".format(*said.zero_shot.top(1)[0])
             print(f"{image}: {top}{before}")
     if args.json:
         _print_json({"classes": prompts.names, "predictions": found})

@@ -51,7 +51,7 @@ class Adapted:
         return Prediction(
             names=names,
             logits=torch.where(self.applied, after, before).detach().float(),
-            zero_shot=Prediction(names, before.detach().float()),
+            before=Prediction(names, before.detach().float()),
             tuned=self.applied if self.loss is not None else torch.zeros_like(self.applied),
             loss_before=self.loss,
             selected=self.selected,

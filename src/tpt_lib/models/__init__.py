@@ -1,4 +1,4 @@
-"""Define what a CLIP-like model must offer, and wrap existing models to offer it."""
+"""What a CLIP-like model must offer, and how existing models offer it."""
 
 from tpt_lib.models.module_clip import ModuleClip
 from tpt_lib.models.open_clip import load_open_clip

@@ -50,7 +50,7 @@ def plot_prediction(
     >>> len(figure.axes)
     4
     """
-    if prediction.zero_shot is None or prediction.selected is None or prediction.logits.ndim != 1:
+    if prediction.before is None or prediction.selected is None or prediction.logits.ndim != 1:
         raise ValueError(
             "plot_prediction: needs one image's prediction with a before and an after, as tpt_predict makes it, but got "
             f"{prediction!r}"
