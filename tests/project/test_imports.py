@@ -21,11 +21,11 @@ prompts.cache prompts.templates prompts.contexts prompts.class_prompts prompts.c
 
 text.place_tokens text.full_length text.packed text.half_precision text.choose text.encode text.initial text
 
-logits tuning
+logits descent tuning
 
-methods.base methods.classify methods.zero_shot methods.template_ensemble methods.prompt_ensemble
+methods.base methods.cases methods.classify methods.zero_shot methods.template_ensemble methods.prompt_ensemble
 methods.view_average methods.view_vote methods.tpt methods.tune_weights methods.memo methods.memo_clip
-methods.bongard methods.coop_batches methods.coop methods
+methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint methods.coop methods
 
 evaluation.data.registry evaluation.data.folders evaluation.data.split_files evaluation.data.bongard_hoi
 evaluation.data.eval_set evaluation.data.load evaluation.data.subsets evaluation.data

@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from tpt_lib.evaluation.profiling import measured
 from tpt_lib.evaluation.table import Table
 from tpt_lib.features.encode import encode_views
-from tpt_lib.methods.base import Case, Methods, Prompts, as_cases
+from tpt_lib.methods.cases import Case, Methods, Prompts, as_cases
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, is_learned

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tpt_lib.methods.bongard import BongardPrediction
+from tpt_lib.methods.bongard_prediction import BongardPrediction
 from tpt_lib.plots.figure import RIGHT, WRONG, new_figure, show_pixels
 from tpt_lib.views.reading import each_image
 

@@ -8,7 +8,7 @@ from support.noise_runs import METHODS, NAMES, Noise, OwnClip, content, run
 
 import tpt_lib
 from tpt_lib.evaluation.run.work import Work
-from tpt_lib.methods.base import as_cases
+from tpt_lib.methods.cases import as_cases
 from tpt_lib.views.settings import ViewSettings
 
 

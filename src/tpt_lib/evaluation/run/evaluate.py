@@ -16,7 +16,7 @@ from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run.work import Work
 from tpt_lib.evaluation.run_file import Row, RunFile, run_header
 from tpt_lib.evaluation.run_identity import describe
-from tpt_lib.methods.base import Case, Methods, as_cases
+from tpt_lib.methods.cases import Case, Methods, as_cases
 from tpt_lib.models.identity import identify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
