@@ -56,6 +56,8 @@ UNSEEN_KEYWORDS = {"device", "memory_format", "non_blocking", "stacklevel", "str
 
 # Mutants that compute the same as the original, each with the reason.
 EQUIVALENT = {
+    "features.encode:encode_views keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
+    "features.encode:as_features keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "views.crops:_resize chain#1": "a CPU resizes bytes as it resizes floats; float() is for devices that cannot",
     "views.crops:_middle comparison#1": "where the ratios are equal, both branches give the whole image",
 }

@@ -82,18 +82,26 @@ class Counting:
         raise AssertionError
 
 
-@pytest.mark.parametrize(("side", "chunk", "seen"), [
-    (32, None, [64, 6]),
-    (128, None, [24, 24, 22]),
-    (224, None, [8] * 8 + [6]),
-    (336, None, [8] * 8 + [6]),
-    (32, 30, [30, 30, 10]),
-    (336, 70, [70]),
+@pytest.mark.parametrize(("size", "chunk", "seen"), [
+    ((32, 32), None, [64, 6]),
+    ((128, 128), None, [24, 24, 22]),
+    ((128, 224), None, [14] * 5),
+    ((224, 128), None, [14] * 5),
+    ((224, 224), None, [8] * 8 + [6]),
+    ((336, 336), None, [8] * 8 + [6]),
+    ((32, 32), 30, [30, 30, 10]),
+    ((336, 336), 70, [70]),
 ])  # fmt: skip
-def test_the_default_chunk_suits_a_cpus_caches(side, chunk, seen):
-    model = Counting(tpt_lib.ImageSpec((side, side)))
-    assert encode_views(model, torch.rand(70, 3, 1, 1).expand(70, 3, side, side), chunk=chunk).shape == (70, 3)
+def test_the_default_chunk_suits_a_cpus_caches(size, chunk, seen):
+    model = Counting(tpt_lib.ImageSpec(size))
+    assert encode_views(model, torch.rand(70, 3, 1, 1).expand(70, 3, *size), chunk=chunk).shape == (70, 3)
     assert model.seen == seen
+
+
+def test_the_default_chunk_of_other_devices_is_64():
+    model = Counting(tpt_lib.ImageSpec((336, 336)))
+    encode_views(model, torch.rand(70, 3, 336, 336, device="meta"))
+    assert model.seen == [64, 6]
 
 
 def test_features_have_no_gradient_and_can_enter_autograd():
@@ -209,6 +217,12 @@ def test_images_or_features():
         got = as_features("bongard_tpt", model_of(), given)
         assert (got.dtype, got.requires_grad) == (torch.float32, False)
         torch.testing.assert_close(got, (given / given.norm(dim=1, keepdim=True)).float().detach())
+
+
+def test_features_go_to_the_models_device():
+    model = Counting(tpt_lib.ImageSpec((8, 8)), device="meta")
+    assert as_features("bongard_tpt", model, torch.rand(2, 3)).device.type == "meta"
+    assert encode_images(model, torch.rand(2, 3, 9, 9)).device.type == "meta"
 
 
 @pytest.mark.parametrize("features", [
