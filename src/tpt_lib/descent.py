@@ -23,8 +23,8 @@ def descend(
 ) -> tuple[list[Tensor], Bool[Tensor, " b"]]:
     """Minimize B independent losses, each over its own leaves with its own optimizer, one step for each item of ``steps``.
 
-    Convention: where a loss or gradient is not finite, the leaves get back their values ``before``. There is no
-    synchronization with an accelerator in the loop.
+    Convention: where a loss, a gradient or what a step made is not finite, the leaves get back their values ``before``. There
+    is no synchronization with an accelerator in the loop.
 
     Args:
         leaves: the tensors of each problem, which change in place.
@@ -50,14 +50,15 @@ def descend(
         if on_step is not None:
             on_step(step, losses)
     with torch.no_grad():
+        applied &= torch.stack([_all_finite(own, applied) for own in leaves])
         for own, initial, ok in zip(leaves, before, applied, strict=True):
             for leaf, value in zip(own, initial, strict=True):
                 leaf.copy_(torch.where(ok, leaf, value.to(leaf.dtype)))
     return history, applied
 
 
-def _all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    flags = [gradient.isfinite().all() for gradient in gradients if gradient is not None]
+def _all_finite(tensors: Sequence[Tensor | None], like: Tensor) -> Tensor:
+    flags = [tensor.isfinite().all() for tensor in tensors if tensor is not None]
     return torch.stack(flags).all() if flags else torch.ones_like(like[0])
 
 
