@@ -101,7 +101,7 @@ same weights again on the same machine; on another machine they may differ.
 
 ## Licenses
 
-The drawings belong to their artists: {"; ".join(f"{style} ({license})" for style, license in LICENSES.items())}. The sheets of the three held-out styles in the package are
+The drawings belong to their artists: {"; ".join(f"{style} ({terms})" for style, terms in LICENSES.items())}. The sheets of the three held-out styles in the package are
 noto-v1, emojione-monotone and fluent-emoji-high-contrast, rasterized at 96 pixels and otherwise unchanged, with `src/tpt_lib/tiny/ATTRIBUTION.md`. Nothing of openmoji (CC-BY-SA-4.0) is shipped.
 
 ## What it is not for
