@@ -3,7 +3,9 @@
 import inspect
 import operator
 import re
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 from docutils import nodes
@@ -42,14 +44,18 @@ logger = getLogger("tpt_lib")
 ROWS = re.compile(r"^\| (`.*?) \| (.*) \|$", flags=re.MULTILINE)
 
 
+METHODS = (FunctionType, property, cached_property, classmethod, staticmethod)
+
+
 def documented(page: str) -> dict[str, str]:
     """The names in the tables of docs/api.md, as ``wrap`` and ``views.Crops``, with what is said about them."""
     return {name: text for names, text in ROWS.findall(page) for name in re.findall(r"`([\w.]+)`", names)}
 
 
 PUBLIC = documented((Path(__file__).parent / "api.md").read_text(encoding="utf-8"))
+BARE = {name.rpartition(".")[2]: name for name in PUBLIC}
 TARGETS = {name: name for name in PUBLIC} | {
-    bare: name for name in PUBLIC if not (bare := name.rpartition(".")[2]).islower() or "_" in bare
+    bare: name for bare, name in BARE.items() if "_" in bare or not bare.islower()
 }
 
 
@@ -79,7 +85,8 @@ def directives(table: str) -> str:
 def directive(name: str, text: str) -> str:
     value = operator.attrgetter(name)(tpt_lib)
     if inspect.isclass(value) and value.__module__.startswith("tpt_lib."):
-        return f".. autoclass:: tpt_lib.{name}\n   :members:\n"
+        defaults = ", ".join(key for key, member in vars(value).items() if not isinstance(member, METHODS))
+        return f".. autoclass:: tpt_lib.{name}\n   :members:\n   :exclude-members: {defaults}\n"
     if inspect.isfunction(value) or hasattr(value, "__wrapped__"):
         return f".. autofunction:: tpt_lib.{name}\n"
     return f".. py:data:: tpt_lib.{name}\n\n   {text.replace('`', '``')}\n"
@@ -104,6 +111,17 @@ class LinkNames(SphinxTransform):
                 link += code
 
 
+def mend_backlinks(_app: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: Any) -> None:
+    """Point the [docs] links of source pages to the public address; viewcode takes one address for all names of a module."""
+
+    def address(link: re.Match[str]) -> str:
+        first, *rest = [part for part in link[1].split(".") if not isinstance(getattr(tpt_lib, part, None), ModuleType)]
+        return "#tpt_lib." + ".".join([BARE.get(first, first), *rest])
+
+    if page.startswith("_modules/tpt_lib"):
+        context["body"] = re.sub(r"#tpt_lib\.([\w.]+)", address, context["body"])
+
+
 def write_math(self: Any, node: nodes.Element) -> None:
     """Write equations as MathML, which browsers draw without a script or the network."""
     try:
@@ -116,5 +134,6 @@ def write_math(self: Any, node: nodes.Element) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", read)
+    app.connect("html-page-context", mend_backlinks)
     app.add_transform(LinkNames)
     app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))

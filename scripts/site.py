@@ -4,6 +4,7 @@ Fails on a warning, a broken internal link, or a public name that the reference 
 sites are listed in build/site/external.txt.
 """
 
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -36,6 +37,7 @@ class Page(HTMLParser):
 
 
 def build() -> None:
+    shutil.rmtree(SITE, ignore_errors=True)  # pages of sources are not written again while a source is unchanged
     command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "--fresh-env"]
     if subprocess.run([*command, "-c", ROOT / "docs", ROOT, SITE], check=False).returncode:
         sys.exit("the site was not built: see the warnings above")

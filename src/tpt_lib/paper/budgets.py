@@ -109,7 +109,8 @@ def strategy_table(
     This is read off the prompts and off what a method does with them on one image.
 
     Args:
-        model, image, prompts, methods, **views: as for ``budget_table``.
+        model, image, prompts, methods: as for ``budget_table``.
+        **views: as for ``budget_table``.
 
     Returns:
         A row for each method.
