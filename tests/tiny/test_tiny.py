@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from tpt_lib.cli.parser.parser import main
+from tpt_lib.cli.main import main
 
 import tpt_lib
 from tpt_lib.tiny.drawings import STYLES
