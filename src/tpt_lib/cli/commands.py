@@ -137,7 +137,9 @@ def models(args: Namespace) -> int:
 
     pairs = [("tiny", None), *open_clip.list_pretrained()]
     rows = [
-        {"model": name, "pretrained": tag} for name, tag in pairs if args.contains.lower() in f"{name} {tag or ''}".lower()
+        {"model": name, "pretrained": tag}
+        for name, tag in pairs
+        if args.contains.lower() in f"{name} {tag or ''}".lower()
     ]
     if not rows and not args.json:
         say(f"no model has {args.contains!r} in its name")
