@@ -1,4 +1,4 @@
-"""What doctests can count on: ``torch``, ``tpt_lib``, an empty ``folder``, and a ``model``, a small open_clip architecture with
+"""Names for doctests: ``torch``, ``tpt_lib``, an empty ``folder``, and a ``model``, a small open_clip architecture with
 random weights."""
 
 import functools

@@ -1,7 +1,7 @@
-"""A method of your own in five lines: calibrated TPT, which keeps the classes' text features spread while it tunes.
+"""Calibrated TPT in five lines: keep the text features of the classes spread out while tuning.
 
-Entropy minimisation makes predictions overconfident. C-TPT (Yoon et al., ICLR 2024) adds the mean distance of the text
-features from their centre to the objective, with a negative sign.
+Entropy minimization makes predictions overconfident. C-TPT (Yoon et al., ICLR 2024) subtracts the mean distance of the text
+features from their center from the objective.
 """
 
 import open_clip
@@ -15,9 +15,7 @@ def gathering(text_features):
 
 
 torch.manual_seed(0)
-model = tpt.wrap(
-    open_clip.create_model("ViT-S-32-alt")
-)  # random weights; load_open_clip(name, pretrained=tag) has real ones
+model = tpt.wrap(open_clip.create_model("ViT-S-32-alt"))  # random weights; tpt.load_open_clip has real ones
 prompts = tpt.class_prompts(model, ["cat", "dog", "red panda", "kite (bird of prey)"])
 image = torch.randint(256, (3, 240, 320), dtype=torch.uint8)
 features = tpt.encode_views(model, tpt.augment_views(image, model.image_spec, n_views=16))

@@ -1,4 +1,4 @@
-"""Your own image-text model in the library: write the seven members of ClipLike, and everything works on it."""
+"""Use your own image-text model: write the seven members of ClipLike, and the whole library works with it."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch import nn
 import tpt_lib as tpt
 
 
-class MyClip(nn.Module):  # stands for your model: a GRU for the text, two convolutions for the image
+class MyClip(nn.Module):  # your model; here a GRU for text and two convolutions for images
     image_spec = tpt.ImageSpec((64, 64), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), resize_mode="squash")
     logit_scale, logit_bias = 20.0, 0.0
 
@@ -32,6 +32,6 @@ class MyClip(nn.Module):  # stands for your model: a GRU for the text, two convo
 torch.manual_seed(0)
 model = tpt.wrap(MyClip().eval().requires_grad_(False))
 prompts = tpt.class_prompts(model, ["cat", "dog", "red panda"], template="a photo of a {} .")
-image = tpt.encode_views(model, tpt.preprocess(torch.rand(3, 80, 100), model.image_spec)[None])
+image = tpt.encode_views(model, tpt.views.preprocess(torch.rand(3, 80, 100), model.image_spec)[None])
 logits = tpt.class_logits(model, image, tpt.encode_prompts(model, prompts))
 print(dict(zip(prompts.names, logits.softmax(dim=-1)[0].tolist(), strict=True)))

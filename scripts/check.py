@@ -1,4 +1,7 @@
-"""All that must hold before a change lands: lint, types, generated page, site, notebooks, tests. ``python scripts/check.py``"""
+"""Run every check that must pass before a change lands: lint, types, generated pages, site, notebooks, tests.
+
+``python scripts/check.py``
+"""
 
 import subprocess
 import sys
@@ -9,7 +12,9 @@ CHECKS = [
     ["-m", "ruff", "check"],
     ["-m", "ruff", "format", "--check"],
     ["-m", "mypy"],
+    ["scripts/examples.py"],
     ["scripts/architectures.py", "--check"],
+    ["scripts/methods.py", "--check"],
     ["scripts/site.py"],
     ["scripts/notebooks.py", "--check"],
     ["-m", "pytest", "--numprocesses=auto", "--dist=loadfile", "--durations=10"],

@@ -1,4 +1,4 @@
-"""Draw docs/figures: the paper's ablations from its tables, and the picture of the README. ``python scripts/figures.py``"""
+"""Draw docs/figures: the paper's ablations from its tables, and the figure of the README. ``python scripts/figures.py``"""
 
 from pathlib import Path
 
@@ -13,16 +13,16 @@ TABLES = {table.number: table for table in tpt.paper.paper_tables()}
 
 
 def selection() -> Figure:
-    """Table 4: what TPT adds to CLIP with confidence selection, and without."""
+    """Draw table 4: what TPT adds to CLIP with confidence selection, and without."""
     clip, without, full = (row["values"] for row in TABLES[4].rows)
     figure = new_figure(6.4, 2.6)
     axes = figure.subplots()
-    for values, label, colour, shift in (
+    for values, label, color, shift in (
         (without, "all 64 views", BEFORE, -0.2),
         (full, "the 10% most confident", AFTER, 0.2),
     ):
         gains = [value - base for value, base in zip(values, clip, strict=True)]
-        bars = axes.bar([i + shift for i in range(len(gains))], gains, 0.38, color=colour, label=label)
+        bars = axes.bar([i + shift for i in range(len(gains))], gains, 0.38, color=color, label=label)
         axes.bar_label(bars, fmt="%+.1f", fontsize=7, padding=1)
     names = [name.replace("average: ", "average,\n").replace("imagenet-", "-") for name in TABLES[4].columns]
     axes.set_xticks(range(len(names)), names)
@@ -31,7 +31,7 @@ def selection() -> Figure:
 
 
 def without_tuning() -> Figure:
-    """Table 8: what the same views give when they only vote. Table 9: MEMO over the share of views that it keeps."""
+    """Draw table 8, the same views without tuning, and table 9, MEMO over the share of views that it keeps."""
     figure = new_figure(6.4, 2.6)
     left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [1, 1.2]})
     clip, *others = (row["values"][-2] for row in TABLES[8].rows)
@@ -61,19 +61,20 @@ def finished(figure: Figure) -> Figure:
 
 
 def paper() -> dict[str, Figure]:
-    """The paper's ablations, drawn from its tables."""
+    """Draw the paper's ablations from its tables."""
     return {"selection": selection(), "without-tuning": without_tuning()}
 
 
 def prediction() -> Figure:
-    """The figure of the README: a drawing of which TPT mends the prediction."""
+    """Draw the figure of the README: a drawing whose prediction TPT corrects."""
     model, data = tpt.load_tiny(), tpt.load_tiny_drawings()
     image, truth = data.samples[data.classes.index(DRAWING)]
     prompts = tpt.class_prompts(model, data.classes, template=data.template)
     features = tpt.encode_views(model, tpt.augment_views(image, model.image_spec, seed=0))
     said = tpt.tpt_predict(model, prompts, features)
-    assert isinstance(said, tpt.Prediction)
-    return tpt.plots.plot_prediction(model, prompts, features, said, image, truth=data.classes[truth])
+    texts = [tpt.encode_prompts(model, prompts, context) for context in (None, said.context)]
+    before, after = (tpt.class_logits(model, features, text) for text in texts)
+    return tpt.plots.plot_prediction(said, image, before, after, truth=data.classes[truth])
 
 
 if __name__ == "__main__":

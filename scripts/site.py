@@ -1,13 +1,15 @@
 """Build the documentation site: ``python scripts/site.py``, then open build/site/index.html.
 
-Fails on any warning, on an internal link that leads nowhere, and on a public name without a place in the reference.
-Nothing is fetched: links to other sites are listed in build/site/external.txt.
+Fails on a warning, a broken internal link, or a public name that the reference does not have. Fetches nothing; links to other
+sites are listed in build/site/external.txt.
 """
 
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 import tpt_lib
@@ -35,6 +37,7 @@ class Page(HTMLParser):
 
 
 def build() -> None:
+    shutil.rmtree(SITE, ignore_errors=True)  # pages of sources are not written again while a source is unchanged
     command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "--fresh-env"]
     if subprocess.run([*command, "-c", ROOT / "docs", ROOT, SITE], check=False).returncode:
         sys.exit("the site was not built: see the warnings above")
@@ -57,10 +60,20 @@ def links(site: Path) -> tuple[list[str], set[str]]:
     return sorted(broken), {link for link in external if not link.startswith("data:")}
 
 
+def public_names() -> list[str]:
+    """The flat names of the package, and those that only a room has, as ``views.Crops``."""
+    flat = {name: getattr(tpt_lib, name) for name in tpt_lib.__all__}
+    rooms = {name: value for name, value in flat.items() if isinstance(value, ModuleType)}
+    names = [name for name in flat if name not in rooms]
+    for room, module in rooms.items():
+        names += [f"{room}.{name}" for name in module.__all__ if flat.get(name) is not getattr(module, name)]
+    return names
+
+
 def undocumented(reference: Path) -> list[str]:
-    """Public names without a docstring on that page."""
+    """Public names without a place on that page."""
     places = Page(reference).places
-    return [name for name in tpt_lib.__all__ if f"tpt_lib.{name}" not in places]
+    return [name for name in public_names() if f"tpt_lib.{name}" not in places]
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ def batch_of_three():
     return Prediction(
         NAMES,
         LOGITS,
-        zero_shot=Prediction(NAMES, LOGITS.flip(0)),
+        before=Prediction(NAMES, LOGITS.flip(0)),
         tuned=torch.tensor([True, False, True]),
         loss_before=torch.tensor([0.5, math.nan, 0.25]),
         loss_after=torch.tensor([0.4, math.inf, 0.125]),
@@ -29,10 +29,9 @@ def batch_of_three():
 
 
 def parts(prediction):
-    own = {name: value for name, value in vars(prediction).items() if name != "zero_shot"}
-    return own | (
-        {} if prediction.zero_shot is None else {f"zero_shot.{k}": v for k, v in parts(prediction.zero_shot).items()}
-    )
+    own = {name: value for name, value in vars(prediction).items() if name != "before"}
+    before = prediction.before
+    return own | ({} if before is None else {f"before.{k}": v for k, v in parts(before).items()})
 
 
 def assert_equal(one, other):
@@ -89,13 +88,13 @@ def test_numbers_by_hand():
     assert one.top(1) == [("cat", pytest.approx(0.75))]
     assert [name for name, _ in one.top(5)] == ["cat", "dog"]
     assert one.labels == ["cat"]
-    assert one.tuned is one.zero_shot is one.selected is None
+    assert one.tuned is one.before is one.selected is None
 
 
 def test_images_of_one_batch_have_the_same_parts():
     with_parts, without = batch_of_three()[0], Prediction(NAMES, LOGITS[0])
     mixed = Prediction.stack([with_parts, without])
-    assert mixed.tuned is mixed.zero_shot is mixed.selected is mixed.context is None
+    assert mixed.tuned is mixed.before is mixed.selected is mixed.context is None
     with pytest.raises(ValueError, match="one or more predictions, all with the same class names"):
         Prediction.stack([without, Prediction(("a", "b", "c"), LOGITS[0])])
     with pytest.raises(ValueError, match="one or more predictions"):
@@ -188,3 +187,10 @@ def test_how_a_notebook_shows_it():
     assert batch._repr_html_() == "".join(one._repr_html_() for one in batch)
     many = Prediction.stack([batch[0]] * 20)
     assert many._repr_html_().count("<table>") == 8
+
+
+def test_zero_shot_of_zero_shot_is_itself():
+    batch = batch_of_three()
+    assert batch.zero_shot is batch.before
+    assert batch.before.zero_shot is batch.before
+    assert [one.zero_shot.label for one in batch] == batch.zero_shot.labels

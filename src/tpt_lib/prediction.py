@@ -30,7 +30,7 @@ class Prediction:
     Attributes:
         names: the class names.
         logits: logits of the plain image ``(…, K)``, float32.
-        zero_shot: what the model says without the method; None where this is that.
+        before: what the model says without the method; None for zero-shot itself. ``zero_shot`` returns it.
         tuned: whether tuning was applied ``(…)``. It is False where a loss or gradient was not finite, and then the prediction
             equals ``zero_shot``. None for methods that do not tune.
         loss_before: the objective on the selected views before tuning ``(…)``; not finite where tuning was not applied.
@@ -48,7 +48,7 @@ class Prediction:
 
     names: tuple[str, ...]
     logits: Float[Tensor, "*b k"]
-    zero_shot: Prediction | None = None
+    before: Prediction | None = None
     tuned: Bool[Tensor, "*b"] | None = None
     loss_before: Float[Tensor, "*b"] | None = None
     loss_after: Float[Tensor, "*b"] | None = None
@@ -78,7 +78,7 @@ class Prediction:
             each: list[Any] = [getattr(one, name) for one in predictions]
             if any(value is None for value in each):
                 values[name] = None
-            elif name == "zero_shot":
+            elif name == "before":
                 values[name] = cls.stack(each)
             elif name == "selected":
                 values[name] = pad_sequence(each, batch_first=True, padding_value=-1)
@@ -106,6 +106,11 @@ class Prediction:
     def __iter__(self) -> Iterator[Prediction]:
         self._of_batch("iteration")
         return (self[i] for i in range(len(self)))
+
+    @property
+    def zero_shot(self) -> Prediction:
+        """What the model says without the method; for zero-shot, the prediction itself."""
+        return self if self.before is None else self.before
 
     @property
     def probs(self) -> Float[Tensor, "*b k"]:
@@ -158,7 +163,7 @@ class Prediction:
             "loss_before": _finite(self.loss_before),
             "loss_after": _finite(self.loss_after),
             "selected": None if self.selected is None else self.selected.tolist(),
-            "zero_shot": None if self.zero_shot is None else self.zero_shot.to_dict(),
+            "zero_shot": None if self.before is None else self.before.to_dict(),
         }
 
     def __repr__(self) -> str:
@@ -166,7 +171,7 @@ class Prediction:
             shown = ", ".join(map(repr, self.labels[:3])) + (", …" if len(self) > 3 else "")
             return f"<Prediction of {len(self)} images: {shown}>"
         top = ", ".join(f"{name!r} {p:.2f}" for name, p in self.top(3))
-        if self.zero_shot is None:
+        if self.before is None:
             return f"<Prediction {top}>"
         if self.tuned is not None and not self.tuned:
             return f"<Prediction {top}; not tuned>"
@@ -176,18 +181,17 @@ class Prediction:
         """Show bars of the likeliest classes before and after, as in the paper's appendix."""
         if self.logits.ndim == 2:
             return "".join(one._repr_html_() for one in self[:SHOWN])
-        before = self.zero_shot or self
-        shown = dict.fromkeys([name for name, _ in self.top()] + [name for name, _ in before.top(3)])
+        shown = dict.fromkeys([name for name, _ in self.top()] + [name for name, _ in self.zero_shot.top(3)])
         rows = []
         for name in shown:
             at = self.names.index(name)
             bars = [(self.probs[at].item(), "#2b6cb0")]
-            if self.zero_shot is not None:
-                bars.insert(0, (before.probs[at].item(), "#b0b7c3"))
+            if self.before is not None:
+                bars.insert(0, (self.before.probs[at].item(), "#b0b7c3"))
             weight = "bold" if name == self.label else "normal"
             label = f'<td style="text-align:right;font-weight:{weight}">{html.escape(name)}</td>'
             rows.append(f'<tr>{label}<td style="text-align:left">{"".join(_bar(*bar) for bar in bars)}</td></tr>')
-        legend = "gray: zero-shot, blue: this method" if self.zero_shot is not None else "zero-shot"
+        legend = "gray: zero-shot, blue: this method" if self.before is not None else "zero-shot"
         return f'<table>{"".join(rows)}<caption style="caption-side:bottom">{legend}</caption></table>'
 
     def _of_one(self, what: str, instead: str) -> None:

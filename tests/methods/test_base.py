@@ -10,7 +10,7 @@ from support.prompting import coop, unit, words
 import tpt_lib
 from tpt_lib import Prediction, get_method, list_methods, tpt_predict, zero_shot_predict
 from tpt_lib.methods import MethodEntry, OnlineMethod, base, method, prompt_ensemble_predict
-from tpt_lib.methods.base import Case, as_cases
+from tpt_lib.methods.cases import Case, as_cases
 
 
 def mine(model, prompts, features):

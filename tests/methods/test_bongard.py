@@ -1,11 +1,11 @@
-"""Bongard problems against the plain loop of ``plain.py``, together and one at a time, from every kind of input."""
+"""Bongard problems against the plain loop of ``oracles/tpt.py``, together and one at a time, from every kind of input."""
 
 import functools
 import math
 
 import pytest
 import torch
-from oracles.plain import float64, plain_bongard
+from oracles.tpt import float64, plain_bongard
 from support.cases import model_of, problem_of
 from support.zoo import fresh
 

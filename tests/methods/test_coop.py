@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from oracles.plain import Put, float64, plain_text
+from oracles.tpt import Put, float64, plain_text
 from support.cases import model_of
 from support.zoo import fresh
 from torch import nn

@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -32,20 +33,72 @@ def test_that_the_test_of_light_import_can_fail(tmp_path):
     assert imported(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tpt_lib, matplotlib") == {"matplotlib"}
 
 
-def test_all_is_sorted_documented_and_exact():
-    assert tpt_lib.__all__ == sorted(tpt_lib.__all__)
-    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/api.md").read_text(), flags=re.MULTILINE)
-    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(documented) == tpt_lib.__all__
-    public = {name for name, value in vars(tpt_lib).items() if getattr(value, "__module__", "").startswith("tpt_lib.")}
-    assert public == set(tpt_lib.__all__)
+ROOMS = {name: getattr(tpt_lib, name) for name in tpt_lib.__all__ if isinstance(getattr(tpt_lib, name), ModuleType)}
+FLAT = [name for name in tpt_lib.__all__ if name not in ROOMS]
 
 
-@pytest.mark.parametrize("name", tpt_lib.__all__)
+def public_values():
+    """Every public name once: flat names as ``wrap``, and those that only a room has as ``views.Crops``."""
+    values = {name: getattr(tpt_lib, name) for name in FLAT}
+    for room, module in ROOMS.items():
+        for name in module.__all__:
+            value = getattr(module, name)
+            if name in FLAT:
+                assert value is values[name], f"{room}.{name} is not the flat name's value"
+            else:
+                values[f"{room}.{name}"] = value
+    return values
+
+
+PUBLIC = public_values()
+
+
+@pytest.mark.parametrize("module", [tpt_lib, *ROOMS.values()], ids=lambda module: module.__name__)
+def test_all_is_sorted_and_exact(module):
+    assert module.__all__ == sorted(module.__all__)
+    assert len(set(module.__all__)) == len(module.__all__)
+    if hasattr(module, "__path__"):
+        ours = {n for n, v in vars(module).items() if getattr(v, "__module__", "").startswith("tpt_lib.")}
+        assert ours == {name for name in module.__all__ if name not in (*ROOMS, "ENTRIES")}
+
+
+def test_flat_names_are_those_of_a_first_hour():
+    assert len(FLAT) <= 55
+    assert sorted(ROOMS) == ["evaluation", "methods", "models", "paper", "plots", "prompts", "text", "types", "views"]
+
+
+def test_every_public_name_is_documented_once():
+    text = (ROOT / "docs/api.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \|", text, flags=re.MULTILINE)
+    documented = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+    assert sorted(documented) == sorted(PUBLIC)
+    assert re.findall(r"^## tpt\.(\w+)$", text, flags=re.MULTILINE) == list(
+        dict.fromkeys(name.partition(".")[0] for name in documented if "." in name)
+    )
+    assert set(re.findall(r"^## tpt\.(\w+)$", text, flags=re.MULTILINE)) == set(ROOMS)
+
+
+DATA = ["evaluation.ENTRIES"] + [  # values and aliases, which the reference describes
+    f"types.{name}"
+    for name in (
+        "ImageLike",
+        "Images",
+        "Objective",
+        "OptimizerFactory",
+        "PathLike",
+        "Recipe",
+        "Regularizer",
+        "Seed",
+        "Select",
+    )
+]
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in DATA])
 def test_every_public_name_has_a_docstring(name):
-    value = getattr(tpt_lib, name)
+    value, last = PUBLIC[name], name.rpartition(".")[2]
     assert value.__doc__
-    assert not value.__doc__.startswith(f"{name}("), "a dataclass without a docstring of its own"
+    assert not value.__doc__.startswith(f"{last}("), "a dataclass without a docstring of its own"
     needs_network_or_files = {"load_open_clip", "load_transformers", "load_prompt"}
     if not isinstance(value, type) and name not in needs_network_or_files:
         assert doctest.DocTestParser().get_examples(value.__doc__), "no example"

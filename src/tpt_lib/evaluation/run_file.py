@@ -141,6 +141,12 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 
     Raises:
         ValueError: if a line is not what it should be; the message says which and why.
+
+    >>> data = tpt_lib.EvalSet("noise", [(torch.rand(3, 40, 60), 0)], ("cat", "dog"))
+    >>> report = tpt_lib.evaluate(model, data, "zero_shot", out=f"{folder}/run.jsonl", n_views=1)
+    >>> run = tpt_lib.evaluation.read_run(f"{folder}/run.jsonl")
+    >>> run.header["dataset"], len(run.rows)
+    ('noise', 1)
     """
     lines = Path(path).read_bytes().split(b"\n")
     notes = []
@@ -154,7 +160,20 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 
 
 def merge_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Return the runs with the parts of one run, which share dataset, split and hash, merged into one."""
+    """Return the runs with the parts of one run, which share dataset, split and hash, merged into one.
+
+    Args:
+        runs: what ``read_run`` returned for each file.
+
+    Returns:
+        One run for each dataset, split and hash.
+
+    >>> data = tpt_lib.EvalSet("noise", [(torch.rand(3, 40, 60), 0)], ("cat", "dog"))
+    >>> report = tpt_lib.evaluate(model, data, "zero_shot", out=f"{folder}/run.jsonl", n_views=1)
+    >>> run = tpt_lib.evaluation.read_run(f"{folder}/run.jsonl")
+    >>> [one.label for one in tpt_lib.evaluation.merge_runs([run, run])]
+    ['noise']
+    """
     groups: dict[Any, list[Run]] = {}
     for run in runs:
         groups.setdefault((run.label, run.header["hash"]), []).append(run)

@@ -51,7 +51,7 @@ def tpt_predict(
     return Prediction(
         names=prompts.names,
         logits=class_logits(model, plain, tuned.text_features)[..., 0, :],
-        zero_shot=Prediction(prompts.names, class_logits(model, plain, tuned.initial_features)[..., 0, :]),
+        before=Prediction(prompts.names, class_logits(model, plain, tuned.initial_features)[..., 0, :]),
         tuned=tuned.applied & (steps > 0),
         loss_before=tuned.losses[..., 0],
         loss_after=tuned.losses[..., -1],

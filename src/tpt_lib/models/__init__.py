@@ -1,0 +1,18 @@
+"""What a CLIP-like model must offer, and how existing models offer it."""
+
+from tpt_lib.models.module_clip import ModuleClip
+from tpt_lib.models.open_clip import load_open_clip
+from tpt_lib.models.protocol import CausalBlock, CausalTower, ClipLike, ImageSpec
+from tpt_lib.models.transformers import load_transformers
+from tpt_lib.models.wrap import wrap
+
+__all__ = [
+    "CausalBlock",
+    "CausalTower",
+    "ClipLike",
+    "ImageSpec",
+    "ModuleClip",
+    "load_open_clip",
+    "load_transformers",
+    "wrap",
+]

@@ -12,7 +12,8 @@ from typing_extensions import Unpack
 
 from tpt_lib.evaluation.compare import Labels, table_of
 from tpt_lib.evaluation.table import Table
-from tpt_lib.methods.base import Case, MethodLike, get_method
+from tpt_lib.methods.base import get_method
+from tpt_lib.methods.cases import Case, MethodLike
 from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.tpt import tpt_predict
 from tpt_lib.models.protocol import ClipLike
@@ -39,7 +40,8 @@ def sweep_fractions(
     r"""Run TPT with various shares :math:`\rho` of the most confident views (figure 4b), next to zero-shot.
 
     Args:
-        model, images, prompts, labels, **views: as for ``compare``.
+        model, images, prompts, labels: as for ``compare``.
+        **views: as for ``compare``.
         fractions: the values of :math:`\rho`.
 
     Returns:
@@ -68,7 +70,8 @@ def sweep_views(
     alone: making and encoding views, which is stated separately, is proportional to their number.
 
     Args:
-        model, images, prompts, labels, **views: as for ``compare``, without ``n_views``.
+        model, images, prompts, labels: as for ``compare``.
+        **views: as for ``compare``, without ``n_views``.
         numbers: the numbers of views.
 
     Returns:
@@ -98,7 +101,8 @@ def sweep_steps(
     """Run TPT with various numbers of steps (figure 5b), next to zero-shot.
 
     Args:
-        model, images, prompts, labels, **views: as for ``compare``.
+        model, images, prompts, labels: as for ``compare``.
+        **views: as for ``compare``.
         steps: the numbers of steps.
 
     Returns:
@@ -127,7 +131,8 @@ def sweep_groups(
     As in the paper, views are AugMix by default and all of them are used. ``plot_sweep`` draws the best of each group.
 
     Args:
-        model, images, prompts, labels, **views: as for ``compare``.
+        model, images, prompts, labels: as for ``compare``.
+        **views: as for ``compare``.
         rates: the groups of ``memo_clip_predict`` to try, with the learning rates for each; by default all four.
         steps: the numbers of steps, for each group and rate.
 

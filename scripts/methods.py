@@ -1,0 +1,98 @@
+"""Write docs/methods.md from the registry of methods: ``python scripts/methods.py``.
+
+``--check`` writes nothing and fails if the page is stale.
+"""
+
+import argparse
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import tpt_lib
+from tpt_lib.methods import MethodEntry, OnlineMethod
+
+PAGE = Path(__file__).parents[1] / "docs/methods.md"
+HEAD = ("name", "title", "function", "needs", "paper", "published", "what it does")
+TEMPLATE = """# Methods
+
+Written by `python scripts/methods.py` from the registry. `classify`, `compare`, `evaluate` and the command line take a
+method by its *name*. Tables and reports show its *title*, and reports the numbers that [the paper](reproducing.md)
+*published* for it.
+
+{table}
+
+`tpt.list_methods()` returns the names, `tpt.get_method(name)` an entry, and `tpt-lib methods` prints the registry.
+
+Some functions are not in the registry because they have another shape: `methods.prompt_ensemble_predict` takes several
+prompts, `memo_classify` takes any classifier, and `bongard_tpt` and `bongard_prototype` take the images of a problem.
+`fit_coop` and `fit_cocoop` learn prompts, which every method can use.
+
+## Two contracts
+
+**Episodic**: `method(model, prompts, features) -> Prediction` (`methods.Method`). `features` are those of one image's
+views `(N, E)`, with the plain image in row 0, or of several images `(B, N, E)`. Nothing carries over from one image to
+the next, so order, batches, workers and ranks do not change results. All methods above are episodic.
+
+**Online**: `methods.OnlineMethod` is a fold over a stream of images. `init(model, prompts)` returns a state, and
+`step(model, prompts, state, features)` returns the next state and a `Prediction`. A state is a frozen dataclass of tensors
+of fixed shape, so it can be saved. Results depend on the order of the images. `classify`, `compare` and `evaluate` do not
+run online methods yet and refuse them.
+
+A method declares what it *needs*: `"features"` or `"views"` of one image's views, `"images"` for a batch of images, or
+`"reward"` for a second model. A method that needs views is called as `method(model, prompts, views)` with the views
+`(N, 3, H, W)` of one image.
+
+[Comparing methods](comparing.md#a-method-of-your-own) shows how to add one.
+"""
+
+
+def entries() -> list[MethodEntry]:
+    return [tpt_lib.get_method(name) for name in tpt_lib.list_methods()]
+
+
+def address(function: object) -> str:
+    """The public name of a function, flat or in the room of methods."""
+    rooms: list[tuple[str, ModuleType]] = [("", tpt_lib), ("methods.", tpt_lib.methods)]
+    for prefix, room in rooms:
+        for name in room.__all__:
+            if getattr(room, name) is function:
+                return f"{prefix}{name}"
+    raise SystemExit(f"{function!r} is a registered method without a public name; add it to methods/__init__.py")
+
+
+def summary(function: object) -> str:
+    """The first sentence of a docstring, in Markdown."""
+    text = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+    text = re.sub(r":math:`(.*?)`", r"$\1$", text.split(". ")[0].rstrip("."))
+    return text.replace("``", "`")
+
+
+def row(entry: MethodEntry) -> tuple[str, ...]:
+    step = entry.predict.step if isinstance(entry.predict, OnlineMethod) else entry.predict
+    needs = ", ".join(entry.needs)
+    return (
+        f"`{entry.name}`", entry.title, f"`{address(entry.predict)}`", needs, entry.paper, entry.published or "-", summary(step)
+    )  # fmt: skip
+
+
+def page() -> str:
+    rows = [HEAD, tuple("---" for _ in HEAD), *map(row, entries())]
+    return TEMPLATE.format(table="\n".join("| " + " | ".join(cells) + " |" for cells in rows))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page would change")
+    if not parser.parse_args().check:
+        PAGE.write_text(page(), encoding="utf-8")
+        print(f"wrote {PAGE}")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
+        print(f"{PAGE} is stale: run python scripts/methods.py")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
