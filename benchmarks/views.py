@@ -1,20 +1,17 @@
-"""What 64 views of a photograph cost: the plain one and 63 random ones at 224, one thread, against the usual PIL loop.
+"""Cost of 64 views of a photograph: the plain one and 63 random ones at 224, one thread, against the usual PIL loop.
 
-``python benchmarks/views.py`` prints a table (``--json FILE`` writes it too). Ratios are of runs interleaved in one process, on
-processor time, which other processes disturb less than the clock. Memory is the increase of the peak in a process of its own.
+Ratios are of runs interleaved in one process, in processor time, which other processes disturb less than the clock. Memory is
+the increase of the peak in a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -23,25 +20,33 @@ import PIL.Image
 import skimage.data
 import torch
 import torchvision.transforms as transforms
+from harness import Times, in_own_process, parser, peak_gb, prepare, ratios, rounds, seconds, spread, write_json
 from PIL import ImageOps
 from torch import Tensor
 
 import tpt_lib as tpt
+from tpt_lib.views import (
+    apply_augmix,
+    apply_crops,
+    augment_views,
+    image_generator,
+    preprocess,
+    read_image,
+    sample_augmix,
+    sample_crops,
+)
 from tpt_lib.views.augment import _new_memory as new_memory
-from tpt_lib.views.augment import augment_views
-from tpt_lib.views.augmix import apply_augmix, sample_augmix
-from tpt_lib.views.crops import apply_crops, sample_crops
-from tpt_lib.views.reading import read_image
-from tpt_lib.views.seeding import image_generator
 
 SPEC = tpt.ImageSpec((224, 224))
-BARS = {"crop": 2.5, "augmix": 3.0}
+BARS: dict[Literal["crop", "augmix"], float] = {"crop": 2.5, "augmix": 3.0}
 MEMORY_BAR = 400
 
+busy = partial(seconds, clock=time.process_time)
+
 random_crop = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()])
-normalise = transforms.Compose([transforms.ToTensor(), transforms.Normalize(SPEC.mean, SPEC.std)])
+normalize = transforms.Compose([transforms.ToTensor(), transforms.Normalize(SPEC.mean, SPEC.std)])
 plain = transforms.Compose(
-    [transforms.Resize(224, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(224), normalise]
+    [transforms.Resize(224, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(224), normalize]
 )
 
 
@@ -75,9 +80,9 @@ OPERATIONS: list[Callable[[PIL.Image.Image], PIL.Image.Image]] = [
 
 
 def pil_augmix(image: PIL.Image.Image) -> Tensor:
-    """One view, as the published implementations make it."""
+    """Make one view as the published implementations do."""
     crop = random_crop(image)
-    processed = normalise(crop)
+    processed = normalize(crop)
     weights = np.random.dirichlet([1.0, 1.0, 1.0])
     share = float(np.random.beta(1.0, 1.0))
     mix = torch.zeros_like(processed)
@@ -85,48 +90,39 @@ def pil_augmix(image: PIL.Image.Image) -> Tensor:
         chain = crop.copy()
         for _ in range(np.random.randint(1, 4)):
             chain = OPERATIONS[np.random.randint(len(OPERATIONS))](chain)
-        mix += float(weight) * normalise(chain)
+        mix += float(weight) * normalize(chain)
     return share * processed + (1 - share) * mix
 
 
 def pil_views(image: PIL.Image.Image, recipe: str) -> Tensor:
-    one = pil_augmix if recipe == "augmix" else lambda image: normalise(random_crop(image))
+    one = pil_augmix if recipe == "augmix" else lambda image: normalize(random_crop(image))
     return torch.stack([plain(image), *(one(image) for _ in range(63))])
 
 
-def seconds(call: Callable[[], object]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
+def milliseconds(times: list[float]) -> str:
+    return spread([1000 * t for t in times], " ms", 1)
 
 
-def spread(values: list[float], unit: str = "ms", scale: float = 1000) -> str:
-    low, middle, high = (scale * v for v in (min(values), statistics.median(values), max(values)))
-    return f"{middle:7.1f} {unit}   ({low:.1f} to {high:.1f})"
-
-
-def compare(recipe: str, pairs: int) -> dict[str, Any]:
-    image = photograph()
-    calls: dict[str, Callable[[int], object]] = {
-        "PIL loop": lambda _: pil_views(image, recipe),
-        "tpt_lib": lambda seed: augment_views(image, SPEC, recipe=recipe, seed=seed),  # type: ignore[arg-type]
+def compare(recipe: Literal["crop", "augmix"], pairs: int) -> dict[str, Any]:
+    """Compare the library with the PIL loop, interleaved, with other views in each round."""
+    image, seeds = photograph(), iter(range(pairs))
+    pil_views(image, recipe)
+    augment_views(image, SPEC, recipe=recipe)
+    measures = {
+        "PIL loop": lambda: busy(lambda: pil_views(image, recipe)),
+        "tpt_lib": lambda: busy(lambda: augment_views(image, SPEC, recipe=recipe, seed=next(seeds))),
     }
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call(0)
-    for seed in range(pairs):
-        for name, call in calls.items():
-            times[name].append(seconds(lambda c=call, s=seed: c(s)))  # type: ignore[misc]
-    ratios = [a / b for a, b in zip(times["PIL loop"], times["tpt_lib"], strict=True)]
-    print(f"\n{recipe}: 64 views of a 500x375 photograph at 224, {pairs} pairs: median (from to)")
+    times = rounds(measures, pairs)
+    faster = ratios(times["PIL loop"], times["tpt_lib"])
+    print(f"\n{recipe}: 64 views of a 500x375 photograph at 224, {pairs} rounds: median (min-max)")
     for name, values in times.items():
-        print(f"  {name:10} {spread(values)}")
-    print(f"  ratio      {spread(ratios, 'x ', 1)}   bar {BARS[recipe]}x")
-    return {"recipe": recipe, "times": times, "ratios": ratios}
+        print(f"  {name:10} {milliseconds(values)}")
+    print(f"  ratio      {spread(faster, ' x ', 1)}   bar {BARS[recipe]}x")
+    return {"recipe": recipe, "times": times, "ratios": faster}
 
 
-def profile(pairs: int) -> dict[str, list[float]]:
-    """Where the time of an AugMix batch goes."""
+def profile(pairs: int) -> Times:
+    """Measure the parts of an AugMix batch."""
     image = photograph()
     pixels = read_image(image)
     crops = sample_crops(63, (375, 500), generator=torch.Generator().manual_seed(0))
@@ -134,58 +130,47 @@ def profile(pairs: int) -> dict[str, list[float]]:
     cut = apply_crops(pixels, crops, SPEC.size)
     parts: dict[str, Callable[[], object]] = {
         "read and hash": lambda: image_generator(read_image(image)),
-        "plain view": lambda: tpt.views.preprocess(image, SPEC),
+        "plain view": lambda: preprocess(image, SPEC),
         "draw crops": lambda: sample_crops(63, (375, 500), generator=torch.Generator().manual_seed(0)),
         "draw AugMix": lambda: sample_augmix(63, SPEC.size, generator=torch.Generator().manual_seed(0)),
         "63 crops": lambda: apply_crops(pixels, crops, SPEC.size),
         "AugMix": lambda: apply_augmix(cut, params),
         "new memory": lambda: new_memory((64, 3, 224, 224), torch.device("cpu")).zero_(),
     }
-    times = {name: [seconds(call) for _ in range(pairs)] for name, call in parts.items()}
+    times = {name: [busy(call) for _ in range(pairs)] for name, call in parts.items()}
     print("\nparts")
     for name, values in times.items():
-        print(f"  {name:18} {spread(values)}")
+        print(f"  {name:18} {milliseconds(values)}")
     return times
 
 
-def memory(recipe: str) -> None:
+def memory(recipe: Literal["crop", "augmix"]) -> float:
+    """Measure, in a process of its own, by how many MB three batches of views raise the peak."""
     image = photograph()
-    augment_views(image, SPEC, n_views=2, recipe=recipe)  # type: ignore[arg-type]
-    before = peak()
+    augment_views(image, SPEC, n_views=2, recipe=recipe)
+    before = peak_gb()
     for seed in range(3):
-        augment_views(image, SPEC, recipe=recipe, seed=seed)  # type: ignore[arg-type]
-    print(json.dumps(peak() - before))
-
-
-def peak() -> float:
-    """Peak memory in MB; ``ru_maxrss`` would count what the parent had when it forked."""
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
+        augment_views(image, SPEC, recipe=recipe, seed=seed)
+    return 1024 * (peak_gb() - before)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--json")
-    parser.add_argument("--memory", choices=BARS, help="measure this alone, in this process")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    options = parser(__doc__, pairs=9)
+    options.add_argument("--memory", choices=BARS, help="measure only this, in this process")
+    arguments = options.parse_args()
+    prepare(PIL, threads=1, quiet=bool(arguments.memory))
     np.random.seed(0)
     if arguments.memory:
-        return memory(arguments.memory)
-    print(f"torch {torch.__version__}, PIL {PIL.__version__}, {torch.get_num_threads()} thread")
-    results: dict[str, Any] = {recipe: compare(recipe, arguments.pairs) for recipe in BARS}
-    results["parts"] = profile(arguments.pairs)
+        print(json.dumps(memory(arguments.memory)))
+        return
+    found: dict[str, Any] = {recipe: compare(recipe, arguments.pairs) for recipe in BARS}
+    found["parts"] = profile(arguments.pairs)
     print("\nincrease of the process's peak memory over three batches")
     for recipe in BARS:
-        command = [sys.executable, __file__, "--memory", recipe]
-        increase = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        increase = in_own_process(__file__, "--memory", recipe)
         print(f"  {recipe:10} {increase:5.0f} MB   bar {MEMORY_BAR} MB")
-        results[recipe]["memory_mb"] = increase
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(results, file, indent=1)
-    return None
+        found[recipe]["memory_mb"] = increase
+    write_json(arguments.json, found)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Wrap every architecture of open_clip, at reduced size and with random weights, and write docs/architectures.md.
 
-``python scripts/architectures.py`` rewrites the page, ``--check`` exits 1 if the page would change.
+``python scripts/architectures.py`` rewrites the page, ``--check`` exits with 1 if the page would change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EMBED_DIM = 32  # and the width of timm towers, some of which have no projection
 TEXT_SIZE = {"width": 64, "heads": 4, "layers": 2}
 TOLERANCE = 1e-4
 
-# The keys of these tables are parts of names; the first that fits counts.
+# The keys of these tables are parts of names; the first that matches counts.
 VITAMIN_STEM = VitCfg((8, 16, EMBED_DIM), (1, 1, 1), 8, VitConvCfg(norm_layer="layernorm2d", norm_eps=1e-6), "1d")
 TIMM_SIZES: dict[str, dict[str, Any]] = {
     "convnext": {"depths": (1, 1, 1, 1), "dims": (8, 16, 24, 32)},
@@ -71,18 +71,18 @@ T = TypeVar("T")
 
 
 class Row(NamedTuple):
-    """What the page says of an architecture."""
+    """What the page says about an architecture."""
 
     name: str
     model_class: str
     image_tower: str
     text_tower: str
-    path: str
+    engine: str
     reason: str
 
 
 def small_config(name: str) -> dict[str, Any]:
-    """open_clip's own config of the architecture, with fewer and narrower layers and nothing else changed."""
+    """Return open_clip's own config of the architecture, with fewer and narrower layers and nothing else changed."""
     config: dict[str, Any] = open_clip.get_model_config(name)
     vision, text = config["vision_cfg"], config["text_cfg"]
     config["embed_dim"] = EMBED_DIM
@@ -100,7 +100,7 @@ def small_config(name: str) -> dict[str, Any]:
 
 
 def build(name: str) -> Any:
-    """The architecture from ``open_clip.create_model``, small, with small towers of timm and transformers."""
+    """Build the architecture with ``open_clip.create_model``, small, with small towers of timm and transformers."""
     torch.manual_seed(0)
     create = timm.create_model
 
@@ -120,7 +120,7 @@ def build(name: str) -> Any:
 
 
 def tokenizer_of(name: str) -> Callable[[list[str]], Tensor]:
-    """open_clip's tokenizer, or a stand-in for one from the hub: hashed words between the special ids of the real."""
+    """Return open_clip's tokenizer, or a stand-in for one from the hub: hashed words between the real special ids."""
     text = open_clip.get_model_config(name)["text_cfg"]
     if "hf_tokenizer_name" not in text:
         return open_clip.get_tokenizer(name)
@@ -135,7 +135,7 @@ def tokenizer_of(name: str) -> Callable[[list[str]], Tensor]:
 
 
 def first_match(table: dict[str, T], name: str) -> T:
-    """The value of the first key that is part of the name."""
+    """Return the value of the first key that is part of the name."""
     return table[next((key for key in table if key in name), name)]
 
 
@@ -143,7 +143,7 @@ def check(module: Any, tokenizer: Callable[[list[str]], Tensor]) -> str:
     """Assert that the wrapped module, left in train mode, computes what the module computes in eval mode.
 
     Returns:
-        The reason for the general path, or an empty string on the fast one.
+        The reason for the full-length text engine, or an empty string if the packed one works.
     """
     model: Any = wrap(module.train(), tokenizer)
     ids = model.tokenize(TEXTS)
@@ -166,13 +166,13 @@ def check(module: Any, tokenizer: Callable[[list[str]], Tensor]) -> str:
     assert all(weight.grad is None for weight in module.parameters()), "a gradient at the weights"
     if isinstance(tower, str):
         return tower
-    fast_text = tower_features(tower, ids)
-    assert (fast_text - own_text).abs().max() < TOLERANCE, "a fast path unlike the module's own"
+    opened_text = tower_features(tower, ids)
+    assert (opened_text - own_text).abs().max() < TOLERANCE, "an opened tower unlike the module's own"
     return ""
 
 
 def tower_features(tower: CausalTower, ids: Tensor) -> Tensor:
-    """Text features from a tower laid open, by plain causal attention over all positions."""
+    """Compute text features from an opened tower, by plain causal attention over all positions."""
     x = tower.embed(ids) + tower.positions
     for block in tower.blocks:
         q, k, v = (rearrange(part, "n t (h d) -> n h t d", h=block.heads) for part in block.qkv(x))
@@ -188,14 +188,14 @@ def examine(name: str) -> Row:
         module = build(name)
         model_class = type(module).__name__
         reason = check(module, tokenizer_of(name))
-        path = "general" if reason else "fast"
+        engine = "full_length" if reason else "packed"
     except Exception as error:
-        path, reason = "not supported", f"{type(error).__name__}: {error}".splitlines()[0]
-    return Row(name, model_class, *towers(name), path, reason)
+        engine, reason = "not supported", f"{type(error).__name__}: {error}".splitlines()[0]
+    return Row(name, model_class, *towers(name), engine, reason)
 
 
 def towers(name: str) -> tuple[str, str]:
-    """The image and the text tower in a few words."""
+    """Describe the image and the text tower in a few words."""
     config = open_clip.get_model_config(name)
     vision, text = config["vision_cfg"], config["text_cfg"]
     native = "ModifiedResNet" if isinstance(vision.get("layers"), list) else "VisionTransformer"
@@ -206,22 +206,24 @@ def towers(name: str) -> tuple[str, str]:
 
 
 def page(rows: list[Row]) -> str:
-    """The whole of docs/architectures.md."""
-    paths = Counter(row.path for row in rows)
-    counts = ", ".join(f"{paths[path]} {path}" for path in ("fast", "general", "not supported"))
-    head = [Row("architecture", "model class", "image tower", "text tower", "path", "reason"), Row(*["---"] * 6)]
+    """Return the text of docs/architectures.md."""
+    engines = Counter(row.engine for row in rows)
+    packed, full_length = engines["packed"], engines["full_length"]
+    head = [Row("architecture", "model class", "image tower", "text tower", "engine", "reason"), Row(*["---"] * 6)]
     table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in [*head, *rows])
     return f"""# Architectures
 
-`tpt_lib.wrap` around every architecture of open_clip {open_clip.__version__}, with random weights and at reduced size:
-image features, text features from token embeddings and the fast path equal the module's own, and gradients reach the
-embeddings and no weight. `python scripts/architectures.py` checks this and writes the page. Each model comes from
-`open_clip.create_model` with its own config (masks, pooling, vocabulary, context length, image size) but fewer and
-narrower layers, also in the towers of timm and transformers; tokenizers from the hub are replaced by stand-ins with the
-same special ids.
+`tpt_lib.wrap` supports {packed + full_length} of the {len(rows)} architectures of open_clip {open_clip.__version__}.
+`python scripts/architectures.py` checks each one with random weights and writes this page. Image features, text features from
+token embeddings and the opened text tower equal the module's own, and gradients reach the embeddings but no weight.
 
-Of {len(rows)} architectures: {counts}. *Fast* shares the computation of a prefix that all classes have, which needs a
-causal text tower pooled at the end of the text; *general* runs the module as it is.
+Each model comes from `open_clip.create_model` with its own config (masks, pooling, vocabulary, context length, image size) but
+with fewer and narrower layers, also in the towers of timm and transformers. Tokenizers from the hub are replaced by stand-ins
+with the same special ids.
+
+{packed} architectures use the *packed* text engine, which computes the prefix that all classes share only once. It needs a
+causal text tower pooled at the end of the text. {full_length} use the *full_length* engine, which runs the module as it is. See
+[text features](text.md).
 
 {table}
 """
@@ -229,7 +231,7 @@ causal text tower pooled at the end of the text; *general* runs the module as it
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page would change")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page would change")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # open_clip warns that the weights are random
     torch.set_num_threads(1)

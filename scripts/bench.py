@@ -1,6 +1,6 @@
-"""All benchmarks in one run, as one page: ``python scripts/bench.py`` writes ``docs/benchmarks.md``, ``.json`` and its figures.
+"""Run all benchmarks and write them up: ``python scripts/bench.py`` makes ``docs/benchmarks.md``, ``.json`` and figures.
 
-It takes half an hour on 2 quiet cores; ``--quick --out FOLDER`` is a trial of a minute or two, whose numbers mean nothing.
+It takes half an hour on 2 quiet cores; ``--quick --out FOLDER`` is a trial of a few minutes, whose numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tpt_lib.evaluation.table import Table
-from tpt_lib.plots.figure import AFTER, BEFORE, as_png, new_figure
+from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 
 ROOT = Path(__file__).parent.parent
 RUNS = {  # the arguments of each benchmark, in full and for a trial
@@ -37,7 +38,7 @@ LABELS = {"classes": "classes K", "views": "views N", "steps": "steps", "images"
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Every benchmark in a process of its own, one after the other."""
+    """Run every benchmark in a process of its own, one after the other."""
     found: dict[str, Any] = {"machine": machine(), "quick": quick, "seconds": {}}
     with tempfile.TemporaryDirectory() as folder:
         for name, arguments in RUNS.items():
@@ -52,7 +53,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def machine() -> dict[str, str]:
-    """What the numbers depend on, without a name of the machine."""
+    """Return what the numbers depend on, without the name of the machine."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     processor = next(
         (line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine()
@@ -67,7 +68,7 @@ def machine() -> dict[str, str]:
 
 
 def page(found: dict[str, Any]) -> str:
-    """The page in Markdown."""
+    """Return the page in Markdown."""
     its, growth, text = found["machine"], found["growth"], found["text"]
     versions = ", ".join(f"{name} {its[name]}" for name in ("python", *PACKAGES))
     minutes = f"{sum(found['seconds'].values()) / 60:.0f} minutes"
@@ -75,32 +76,31 @@ def page(found: dict[str, Any]) -> str:
     return f"""# Benchmarks
 
 {trial}Written by `python scripts/bench.py` on {its["date"]} ({minutes}): {its["processor"]};
-{versions}; float32, 2 threads where not said otherwise. The measurements are in [benchmarks.json](benchmarks.json).
-Times are medians, in brackets from the least to the greatest; ratios are of runs that were interleaved in one process,
-taken pair by pair.
+{versions}; float32, 2 threads unless stated otherwise. The measurements are in [benchmarks.json](benchmarks.json).
+Times are median (min-max). Ratios are of runs interleaved in one process, taken round by round.
 
-The floor of TPT is encoding its views: the image tower sees all of them, whatever is then done with the features. It is
-measured as the bare module on ready views under `inference_mode`, in each round in chunks of three sizes, of which the
-fastest counts.
+The floor of TPT is encoding its views: the image tower sees all of them, whatever is then done with the features. The floor
+is measured as the bare module on ready views under `inference_mode`. Each round tries chunks of three sizes and counts the
+fastest.
 
 ## TPT against its floor
 
-{found["tpt"]["model"]}, one image of 500x375, 64 views, ImageNet names. Everything is included: reading, views, encoding,
-tuning, prediction.
+{found["tpt"]["model"]}, one image of 500x375, 64 views, ImageNet names. The time includes reading, views, encoding,
+tuning and prediction.
 
 {_tpt(found["tpt"])}
 
 ## How the cost grows
 
-{growth["model"]}, a small tower, so that many points take little time; where not varied, {_base(growth["base"])}.
-*Floor* is the encoding of the same views alone, right before in the same round. Memory is the peak of the first run above
-what was held.
+{growth["model"]}, a small tower, so that many points take little time. Settings that are not varied: {_base(growth["base"])}.
+*Floor* is the encoding of the same views alone, right before in the same round. Memory is the peak of the first run over
+what was held before.
 
 {_growth(growth)}
 
 ## The text features of one step
 
-ViT-B/16's text tower, K={text["classes"]}, ImageNet names: the gradient in the context, then the features at the new one.
+ViT-B/16's text tower, K={text["classes"]}, ImageNet names: the gradient in the context, then the features at the new context.
 *Plain* runs every prompt through the tower, forward, backward and forward, as published implementations do. The features
 differ by at most {text["difference"]:.0e}.
 
@@ -109,7 +109,7 @@ differ by at most {text["difference"]:.0e}.
 ## Bongard problems
 
 RN50's text tower, 6 + 6 supports, 64 steps, image features given; the plain loop runs both prompts at full length in each
-step. Memory: {found["bongard"]["memory_gb"]:.2f} GB above the process before.
+step. Memory: {found["bongard"]["memory_gb"]:.2f} GB over the process before.
 
 {_against(found["bongard"]["times"], "plain loop", "faster than the plain loop", faster=True)}
 
@@ -127,7 +127,7 @@ ViT-S/32, 100 classes, 64 views: `evaluate` over a bare loop of `tpt_classify` o
 
 ## Importing
 
-`import tpt_lib` after torch, in fresh processes: {_spread(found["imports"]["times"]["import tpt_lib"])} s.
+Time of `import tpt_lib` after torch, in fresh processes: {_spread(found["imports"]["times"]["import tpt_lib"])} s.
 """
 
 
@@ -137,8 +137,8 @@ def _tpt(found: dict[str, Any]) -> str:
     beside = "; ".join(f"{name} {seconds:.3g} s" for name, seconds in found["beside"].items())
     more = found["peak_gb"] - found["loaded_gb"]
     return (
-        f"{table}\n\nA first image, which builds the graph that the others use: {first}. Once each: {beside}. Memory: "
-        f"{more:.2f} GB above the process with the model loaded ({found['loaded_gb']:.2f} GB)."
+        f"{table}\n\nThe first image builds the graph that the others use: {first}. One run each: {beside}. Memory: "
+        f"{more:.2f} GB over the process with the model loaded ({found['loaded_gb']:.2f} GB)."
     )
 
 
@@ -165,7 +165,7 @@ def _text(found: dict[str, Any]) -> str:
             "K": row["classes"],
             "packed tokens": row["tokens"],
             "seconds": _spread(row["times"]),
-            "ms a token": f"{1000 * statistics.median(row['times']) / row['tokens']:.2f}",
+            "ms per token": f"{1000 * statistics.median(row['times']) / row['tokens']:.2f}",
         }
         for row in found["growth"]
     ]
@@ -175,7 +175,7 @@ def _text(found: dict[str, Any]) -> str:
         memory.append(f"K={row['classes']}{chunk}: {row['peak_gb'] - row['loaded_gb']:.2f} GB")
     return (
         f"{_against(found['times'], 'tpt_lib', 'of tpt_lib')}\n\n![text cost over tokens](benchmarks-tokens.png)\n\n"
-        f"{Table(tuple(rows)).to_markdown()}\n\nMemory above the process with the model loaded, over three steps: "
+        f"{Table(tuple(rows)).to_markdown()}\n\nMemory over the process with the model loaded, over three steps: "
         f"{'; '.join(memory)}."
     )
 
@@ -195,7 +195,7 @@ def _views(found: dict[str, Any]) -> str:
 
 
 def _against(times: dict[str, list[float]], base: str, title: str, *, faster: bool = False) -> str:
-    """A row for each, with its ratio to one of them in every round."""
+    """Return a table with a row for each name: its times, and their ratio to those of ``base`` round by round."""
     rows = []
     for name, values in times.items():
         pair = (times[base], values) if faster else (values, times[base])
@@ -208,7 +208,7 @@ def _ratios(values: list[float], others: list[float]) -> str:
 
 
 def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+    return f"{statistics.median(values):.3g} ({min(values):.3g}-{max(values):.3g})"
 
 
 def _base(base: dict[str, int]) -> str:
@@ -216,7 +216,7 @@ def _base(base: dict[str, int]) -> str:
 
 
 def figures(found: dict[str, Any]) -> dict[str, bytes]:
-    """A picture of each curve, by file name."""
+    """Return a PNG of each curve, by file name."""
     drawn = {}
     for name, points in found["growth"]["curves"].items():
         lines = {"TPT": [p["times"] for p in points.values()], "its views alone": [p["floor"] for p in points.values()]}
@@ -228,16 +228,18 @@ def figures(found: dict[str, Any]) -> dict[str, bytes]:
 
 
 def _curve(label: str, values: list[int], lines: dict[str, list[list[float]]]) -> bytes:
-    """Medians over values, with a band from the least to the greatest."""
+    """Draw medians over values, with a band from minimum to maximum."""
     figure = new_figure(4.2, 2.8)
     axes = figure.subplots()
-    for (name, runs), colour in zip(lines.items(), (AFTER, BEFORE), strict=False):
-        axes.plot(values, [statistics.median(times) for times in runs], marker="o", color=colour, label=name)
-        axes.fill_between(values, [min(t) for t in runs], [max(t) for t in runs], color=colour, alpha=0.25, linewidth=0)
+    for (name, runs), color in zip(lines.items(), (AFTER, BEFORE), strict=False):
+        axes.plot(values, [statistics.median(times) for times in runs], marker="o", color=color, label=name)
+        axes.fill_between(values, [min(t) for t in runs], [max(t) for t in runs], color=color, alpha=0.25, linewidth=0)
     axes.set(xlabel=label, ylabel="seconds", xlim=(0, None), ylim=(0, None))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
-    return as_png(figure)
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Thousands of images through one process: neither memory, nor open files, nor threads may grow. ``python scripts/soak.py``
+"""Run thousands of images through one process and check that it does not grow: ``python scripts/soak.py``.
 
-After the first tenth, 2,000 images by TPT, 200 Bongard problems and 2,000 images by MEMO may add 50 MB each, and no open file
-and no thread. Exits with 1 if one does.
+After the first tenth, 2,000 images by TPT, 200 Bongard problems and 2,000 images by MEMO may each add 50 MB, but no open file
+and no thread. Exits with 1 if one adds more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import open_clip
 import PIL.Image
@@ -30,7 +30,7 @@ TEXT = {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 4, "lay
 
 
 def held() -> dict[str, int]:
-    """What the process holds: resident kilobytes, open files, threads."""
+    """Return what the process holds: resident kilobytes, open files, threads."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     status = Path("/proc/self/status").read_text()
@@ -39,7 +39,7 @@ def held() -> dict[str, int]:
 
 
 def growth(job: Callable[[int], object], number: int) -> dict[str, int]:
-    """What is held after ``number`` runs beyond what was held after the first tenth."""
+    """Return what is held after ``number`` runs beyond what was held after the first tenth."""
     for i in range(number // 10):
         job(i)
     before = held()
@@ -54,7 +54,7 @@ def too_much(grown: dict[str, int], bar_mb: float = BAR_MB) -> bool:
 
 
 def image(i: int, folder: Path) -> Any:
-    """An image of some size: in turn a file, and a tensor."""
+    """Return an image of some size, in turn a file and a tensor."""
     height, width = 40 + 17 * i % 200, 40 + 29 * i % 300
     pixels = torch.randint(256, (3, height, width), dtype=torch.uint8, generator=torch.Generator().manual_seed(i))
     if i % 2:
@@ -74,7 +74,7 @@ def jobs(folder: Path, n_views: int = 64, steps: int = 64) -> dict[str, Callable
 
     def classify(i: int) -> object:
         classes: Any = prompts if i % 4 else ["cat", "dog", f"thing {i}"]  # some with prompts of their own
-        recipe = "augmix" if i % 3 == 0 else "crop"
+        recipe: Literal["crop", "augmix"] = "augmix" if i % 3 == 0 else "crop"
         return tpt.tpt_classify(model, image(i, folder), classes, n_views=n_views, recipe=recipe)
 
     def solve(i: int) -> object:

@@ -1,4 +1,4 @@
-"""Makes the embedded model: data, training, measurements, weights, card. ``python scripts/train_tiny [--seeds 1 0]``"""
+"""Make the embedded model: data, training, measurements, weights, card. ``python scripts/train_tiny [--seeds 1 0]``"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model card, ``docs/tiny.md``, from what was measured."""
+"""Write the model card, ``docs/tiny.md``, from the measurements."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from drawings import ELSEWHERE, HELD_OUT, NAMES, TRAINED
 from measure import CHOSEN_ON, METHODS, pooled
 from train import BATCH, MUON_RATE, NOISE, PASSES, RATE, STEPS, TEXT_RATE, TEXT_STEPS
 
-LICENCES = {
+LICENSES = {
     "noto": "Apache-2.0, Google",
     "twemoji": "CC-BY-4.0, Twitter and contributors",
     "emojione": "CC-BY-4.0, Emoji One",
     "fluent": "MIT, Microsoft",
 }
 
-EARLIER = """An earlier run of the command, on another machine, gave other weights from the same seeds, most likely because that one rounds differently. The later run is shipped, not the
-better one. In the earlier one, by seeds 1 and 0, TPT took noto-v1 from 70.2 to 72.3 and from 70.0 to 71.2, emojione-monotone from 90.9
-to 93.0 and from 90.0 to 90.2, fluent-emoji-high-contrast from 97.0 to 97.0 and from 97.2 to 97.0, openmoji from 44.7 to 47.7 and from 45.3 to 47.9: all but noto-v1
-together +1.3 ± 0.7, p = 0.0008."""
+EARLIER = """An earlier run of the command on another machine gave different weights from the same seeds, most likely because that machine rounds differently. The later run is
+shipped, not the better one. In the earlier run, with seeds 1 and 0, TPT took noto-v1 from 70.2 to 72.3 and from 70.0 to 71.2, emojione-monotone from 90.9 to 93.0 and from 90.0 to 90.2,
+fluent-emoji-high-contrast from 97.0 to 97.0 and from 97.2 to 97.0, and openmoji from 44.7 to 47.7 and from 45.3 to 47.9. All styles but noto-v1 together gained +1.3 ± 0.7, p = 0.0008."""
 
 
 def write_card(
@@ -40,9 +39,9 @@ def write_card(
     first = next(row for row in rows if row["style"] == CHOSEN_ON)
     return f"""# The embedded model
 
-`tpt_lib.load_tiny()` is a CLIP of 4 million numbers ({size / 1e6:.1f} MB in 8 bits) trained on emoji: {names} names, drawn by several artists. It shows
-test-time prompt tuning at work offline, on drawings whose style it has not seen, and it is what the tests and notebooks run on.
-`tpt_lib.load_tiny_drawings(style)` has the drawings, `tpt_lib.load_tiny_bongard(seed)` problems made of them, and `tpt-lib demo` shows it all.
+`tpt_lib.load_tiny()` loads a CLIP with 4 million parameters ({size / 1e6:.1f} MB in 8 bits) trained on emoji: {names} names, drawn by several artists. It shows
+test-time prompt tuning offline, on drawings in a style it has not seen. The tests and notebooks run on it.
+`tpt_lib.load_tiny_drawings(style)` loads the drawings, `tpt_lib.load_tiny_bongard(seed)` loads Bongard problems made of them, and `tpt-lib demo` shows everything.
 
 ```python
 import tpt_lib as tpt
@@ -54,22 +53,21 @@ for image, label in drawings.samples:
 
 ## Results
 
-Accuracy (%) on drawings of held-out styles, one of each name, with the paper's settings: 64 crops, the 10% most confident, one AdamW step of 5e-3. Every setting of the
-training was chosen on {CHOSEN_ON}; the other styles were measured once a run, with the weights as they are stored. The weights of seed {seeds[0]} are shipped, which
-did best on {CHOSEN_ON}. {" and ".join(ELSEWHERE)}, which is no part of the package, is the hardest;
-of the black and white styles zero-shot leaves little to mend.
+Accuracy (%) on drawings in held-out styles, one per name, with the paper's settings: 64 crops, the 10% most confident, one AdamW step of 5e-3. Every training setting
+was chosen on {CHOSEN_ON}. The other styles were measured once per run, with the weights as they are stored. The shipped weights are those of seed {seeds[0]}, which
+did best on {CHOSEN_ON}. {" and ".join(ELSEWHERE)}, which is not in the package, is the hardest style. On the black and white styles zero-shot leaves little to improve.
 
 {_table(rows)}
 
 {_pooled(pools)}
 
-Gains are in points, with a 95% interval. The seeds see the same drawings, so that the line of the shipped weights is the one to trust.
+Gains are in points, with a 95% interval. The seeds see the same drawings, so the row of the shipped weights is the one to trust.
 
 {EARLIER}
 
-A *random step* is as large as TPT's, in a direction that has nothing to do with the image. *Averaged* is the mean prediction of all 64 views, without tuning: here it mostly does
-better, at less cost, since crops show details that a whole drawing of 32 pixels does not. *ECE* is the calibration error (15 bins), before and after TPT: tuning for low entropy
-makes predictions surer, which helps where zero-shot is too unsure, and hurts elsewhere.
+A *random step* is as large as TPT's, in a direction that has nothing to do with the image. *Averaged* is the mean prediction of all 64 views, without tuning. It is mostly
+better here, at lower cost, because crops show details that a whole drawing of 32 pixels does not. *ECE* is the calibration error (15 bins) before and after TPT. Tuning for low
+entropy makes predictions more confident, which helps where zero-shot is underconfident and hurts elsewhere.
 
 Other settings of TPT on {CHOSEN_ON}, seed {seeds[0]} (zero-shot {first["zero-shot"]:.1f}, TPT as above {first["TPT"]:.1f}):
 
@@ -77,37 +75,37 @@ Other settings of TPT on {CHOSEN_ON}, seed {seeds[0]} (zero-shot {first["zero-sh
 |{"---|" * len(settings)}
 | {" | ".join(f"{value:.1f}" for value in settings.values())} |
 
-Bongard problems made of sibling categories of emoji (`load_tiny_bongard(0, n=600)`, two queries each, chance 50%): `bongard_tpt` {bongard["TPT"]:.1f} ± {bongard["half"]:.1f}%,
+Accuracy on Bongard problems made of sibling categories of emoji (`load_tiny_bongard(0, n=600)`, two queries each, chance 50%): `bongard_tpt` {bongard["TPT"]:.1f} ± {bongard["half"]:.1f}%,
 nearest mean feature {bongard["prototype"]:.1f}%.
 
 ## How it was made
 
 `python scripts/train_tiny` (needs `pip install resvg-py`, and `npm` to fetch the drawings) makes the data, trains a model for each of the seeds {", ".join(map(str, sorted(seeds)))}, measures them and
-writes weights, sheets and this page; on 2 cores that took {minutes:.0f} minutes. Each seed trains on one thread, so that it gives the
-same weights again on the same machine; on another one they may differ.
+writes weights, sheets and this page. That took {minutes:.0f} minutes on 2 cores. Each seed trains on one thread, so it gives the same weights again on the same machine; on another
+machine they may differ.
 
 - Data: {", ".join(f"`{style}` {version}" for style, version in TRAINED.items())} for training; {", ".join(f"`{style}` {version}" for style, version in HELD_OUT.items())} held
-  out; {", ".join(f"`{style}` {version}" for style, version in ELSEWHERE.items())} for one more measurement (packages `@iconify-json/…`); names and categories from `{NAMES[0]}` {NAMES[1]}. Names that the first eight styles have all drawn, of at most two words, without those too alike to
-  tell apart.
+  out; {", ".join(f"`{style}` {version}" for style, version in ELSEWHERE.items())} for one more measurement (packages `@iconify-json/…`); names and categories from `{NAMES[0]}` {NAMES[1]}. The names are those of at most two words that
+  all of the first eight styles have drawn, without names too alike to tell apart.
 - Architecture: open_clip's `CLIP`, embedding 192; image tower ModifiedResNet (1, 2, 2, 1) of width 24 at 32 pixels; text tower of width 128, 4 heads, 3 layers,
   context 32, CLIP's tokenizer.
 - Stage 1, the image tower: cosine softmax over a free vector for each name, {STEPS} steps of {BATCH} drawings, Muon ({MUON_RATE:g}) for kernels and AdamW ({RATE:g}) for
-  the rest; crops down to 12% of the area, turns, grounds, colours, grey, ink, lines, blur, growing in strength over the first half.
-- Stage 2, the text tower: CLIP's symmetric loss on features of {PASSES} augmented passes, {TEXT_STEPS} steps of all names, AdamW {TEXT_RATE:g}, noise of deviation {NOISE:g} on
+  the rest; crops down to 12% of the area, rotations, backgrounds, colors, gray, ink, lines and blur, growing in strength over the first half.
+- Stage 2, the text tower: CLIP's symmetric loss on features of {PASSES} augmented passes, {TEXT_STEPS} steps of all names, AdamW {TEXT_RATE:g}, noise with standard deviation {NOISE:g} on
   the tokens; half of the captions are generic ("a photo of a …"), half say what was done to the drawing ("a line drawing of a …").
-- Token embeddings are not trained: they are drawn from a fixed seed with CLIP's deviation of 0.02, so they need not be stored, any text works, and TPT's step is as large beside
-  them as in CLIP. (In two trials with trained ones TPT gained 0.2 and 0.4 points on {CHOSEN_ON}.) A class name with a word that was in no caption draws a warning.
-- On disk: 8 bits and a scale for each row.
+- Token embeddings are not trained: they are drawn from a fixed seed with CLIP's standard deviation of 0.02, so they need not be stored, any text works, and TPT's step is as large
+  relative to them as in CLIP. (In two trials with trained embeddings TPT gained 0.2 and 0.4 points on {CHOSEN_ON}.) A class name with a word that was in no caption gives a warning.
+- On disk: 8 bits per weight and a scale per row.
 
-## Licences
+## Licenses
 
-The drawings are their artists': {"; ".join(f"{style} ({licence})" for style, licence in LICENCES.items())}. The sheets of the three held-out styles in the package are
-noto-v1, emojione-monotone and fluent-emoji-high-contrast, rasterised at 96 pixels and otherwise unchanged; `src/tpt_lib/tiny/ATTRIBUTION.md` goes with them. Nothing of openmoji (CC-BY-SA-4.0) is shipped.
+The drawings belong to their artists: {"; ".join(f"{style} ({terms})" for style, terms in LICENSES.items())}. The sheets of the three held-out styles in the package are
+noto-v1, emojione-monotone and fluent-emoji-high-contrast, rasterized at 96 pixels and otherwise unchanged, with `src/tpt_lib/tiny/ATTRIBUTION.md`. Nothing of openmoji (CC-BY-SA-4.0) is shipped.
 
 ## What it is not for
 
-Anything but trying methods and tests: it knows {names} names of things in drawings, no photographs, no people, nothing it could be relied on for. A gain here says that a method works as it
-should; how much it gains on photographs, CLIP's own weights must tell.
+Use it only to try methods and to run tests. It knows {names} names of things in drawings, but no photographs and no people, and its answers are not reliable. A gain here shows that a
+method works as it should; how much it gains on photographs has to be measured with CLIP's own weights.
 """
 
 

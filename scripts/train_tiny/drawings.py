@@ -1,4 +1,4 @@
-"""Emoji of several artists as pixels: the same names in different styles, fetched from npm by name and version."""
+"""Fetch emoji of several artists from npm, by name and version, as pixels: the same names in different styles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = ("emoji.json", "16.0.0")
 SIDE = 128  # pixels of a drawing
 
 GROUPS = ("Animals & Nature", "Food & Drink", "Travel & Places", "Activities", "Objects")
-# Names too close to another one to tell apart in a small drawing, or told apart by colour alone.
+# Names too close to another one to tell apart in a small drawing, or told apart by color alone.
 DROPPED = re.compile(
     r".* face|.*(o’clock|-thirty)|oncoming .*|(waxing|waning|first|last|new|full) .*|.*(moon face)|globe showing (Am|As).*|"
     r"(green|blue|orange) (book|apple)|speaker .*|muted speaker|2nd.*|3rd.*|(yen|euro|pound) banknote|.* tilted right|"
@@ -53,9 +53,9 @@ DROPPED = re.compile(
 
 @dataclass(frozen=True)
 class Drawings:
-    """Class names, the category of each ("group/subgroup"), and by style drawings ``(K, 4, SIDE, SIDE)``, uint8 with alpha.
+    """Class names, the category of each ("group/subgroup"), and drawings by style ``(K, 4, SIDE, SIDE)``, uint8 with alpha.
 
-    All styles have drawn every name, those ``ELSEWHERE`` apart, where what is missing is transparent.
+    All styles have drawn every name, except those ``ELSEWHERE``, where missing drawings are transparent.
     """
 
     names: tuple[str, ...]
@@ -64,12 +64,12 @@ class Drawings:
 
 
 def fetch(package: str, version: str, cache: Path) -> tarfile.TarFile:
-    """An npm package, downloaded once."""
+    """Return an npm package, downloaded once."""
     path = cache / f"{package.removeprefix('@').replace('/', '-')}-{version}.tgz"
     if not path.exists():
         npm = shutil.which("npm")
         if npm is None:
-            raise SystemExit(f"train_tiny: npm, which comes with Node.js, must be there to fetch {package}: install it")
+            raise SystemExit(f"train_tiny: npm is needed to fetch {package}: install Node.js, which includes it")
         cache.mkdir(parents=True, exist_ok=True)
         said = ["--silent", "--pack-destination", str(cache)]
         subprocess.run([npm, "pack", f"{package}@{version}", *said], check=True, stdout=subprocess.DEVNULL)
@@ -83,7 +83,7 @@ def read_json(archive: tarfile.TarFile, name: str) -> Any:
 
 
 def make_drawings(cache: Path) -> Drawings:
-    """Every name that all styles have drawn, in all of them."""
+    """Return every name that all styles have drawn, in all of them."""
     path = cache / "drawings.pt"
     if not path.exists():
         torch.save(_make(cache), path)
@@ -98,29 +98,29 @@ def _make(cache: Path) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Tens
     groups, found = [], []
     for known in read_json(fetch(*NAMES, cache), "emoji.json"):
         name, code = known["name"], known["codes"].lower().replace(" ", "-")
-        spelt = name.replace("’", "'").lower()
-        if known["group"] not in GROUPS or len(name.split()) > 2 or DROPPED.fullmatch(name) or spelt in names:
+        spelled = name.replace("’", "'").lower()
+        if known["group"] not in GROUPS or len(name.split()) > 2 or DROPPED.fullmatch(name) or spelled in names:
             continue
         slugs = _slugs(code, name, icons, points)
         svgs = {style: _svg(each, slugs) for style, each in icons.items()}
         if all(svgs.values()):
-            names.append(spelt)
+            names.append(spelled)
             groups.append(f"{known['group']}/{known['subgroup']}")
             more = slugs | _slugs(code, name, more_icons, more_points)
             found.append(svgs | {style: _svg(each, more) for style, each in more_icons.items()})
-    styles = {style: torch.stack([_rasterise(svgs[style]) for svgs in found]) for style in found[0]}
+    styles = {style: torch.stack([_rasterize(svgs[style]) for svgs in found]) for style in found[0]}
     return tuple(names), tuple(groups), styles
 
 
 def _read(styles: dict[str, str], cache: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The drawings of each style, and its names by code points."""
+    """Return the drawings of each style, and its names by code points."""
     archives = {style: fetch(f"@iconify-json/{style}", version, cache) for style, version in styles.items()}
     icons = {style: read_json(archive, "icons.json") for style, archive in archives.items()}
     return icons, {style: read_json(archive, "chars.json") for style, archive in archives.items()}
 
 
 def _slugs(code: str, name: str, icons: dict[str, Any], points: dict[str, Any]) -> set[str]:
-    """What the styles call an emoji: by its name, by its code points where a style lists them, and by aliases of those."""
+    """Return what the styles call an emoji: by its name, by its code points where a style lists them, and their aliases."""
     slugs = {re.sub(r"[^a-z0-9]+", "-", name.lower().replace("’", "")).strip("-")}
     slugs |= {known[key] for known in points.values() for key in (code, code.replace("-fe0f", "")) if key in known}
     for each in icons.values():
@@ -141,7 +141,7 @@ def _svg(icons: dict[str, Any], slugs: set[str]) -> str:
     return ""
 
 
-def _rasterise(svg: str) -> Tensor:
+def _rasterize(svg: str) -> Tensor:
     import resvg_py
 
     if not svg:
@@ -157,7 +157,7 @@ def _rasterise(svg: str) -> Tensor:
 
 
 def on_white(drawings: Tensor, side: int) -> Tensor:
-    """Drawings over white: ``(K, 4, H, W)`` to ``(K, 3, side, side)``, uint8."""
-    colour, alpha = drawings[:, :3].float(), drawings[:, 3:].float() / 255
-    whole = (colour * alpha + 255 * (1 - alpha)).round()
+    """Draw over white: ``(K, 4, H, W)`` to ``(K, 3, side, side)``, uint8."""
+    color, alpha = drawings[:, :3].float(), drawings[:, 3:].float() / 255
+    whole = (color * alpha + 255 * (1 - alpha)).round()
     return F.interpolate(whole, side, mode="bicubic", antialias=True).round().clamp(0, 255).byte()

@@ -1,4 +1,4 @@
-"""What the card says of a trained model: every held-out style by several methods, settings on the style they were chosen on."""
+"""Measure a trained model for its card: methods on every held-out style, settings on the style they were chosen on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Methods = dict[str, Any]
 
 
 def random_step(model: Any, prompts: Any, features: torch.Tensor, *, lr: float = 5e-3) -> tpt_lib.Prediction:
-    """The control: a step as large as AdamW's first, in a direction that has nothing to do with the image."""
+    """Take the control: a step as large as AdamW's first, in a direction that has nothing to do with the image."""
     generator = torch.Generator().manual_seed(int(features[0].sum() * 1e6) % 2**31)
     step = torch.randn(prompts.context.shape, generator=generator).sign() * lr
     text = tpt_lib.encode_prompts(model, prompts, prompts.context + step)
@@ -51,7 +51,7 @@ SETTINGS: Methods = {
 
 
 def with_seed(measured: Any, seed: int, cache: Path, *args: Any) -> Any:
-    """One of the measurements below, of the weights of a seed as ``load_tiny`` would load them."""
+    """Run one of the measurements below on the weights of a seed, loaded as ``load_tiny`` would load them."""
     model = tpt_lib.load_tiny()
     unpack(model.module, load_file(cache / f"seed-{seed}.safetensors"))
     with tempfile.TemporaryDirectory() as folder:
@@ -59,15 +59,15 @@ def with_seed(measured: Any, seed: int, cache: Path, *args: Any) -> Any:
 
 
 def drawn_elsewhere(style: str, drawings: Drawings) -> tpt_lib.EvalSet:
-    """What ``load_tiny_drawings`` would give of a style that is not shipped."""
+    """Return what ``load_tiny_drawings`` would return for a style that is not shipped."""
     pixels = on_white(drawings.styles[style], PIXELS)
     there = drawings.styles[style][:, 3].flatten(1).any(dim=1).nonzero().flatten().tolist()
     return tpt_lib.EvalSet(style, [(pixels[i], i) for i in there], drawings.names)
 
 
 def measure(model: Any, folder: Path, data: tpt_lib.EvalSet) -> dict[str, Any]:
-    """A row of the card: accuracy of each method on a style, fixed and broken by TPT, calibration errors."""
-    report = tpt_lib.evaluate(METHODS, data, model=model, out=folder / "style.jsonl", num_workers=0, progress=True)
+    """Return a row of the card: accuracy of each method on a style, fixed and broken by TPT, calibration errors."""
+    report = tpt_lib.evaluate(model, data, METHODS, out=folder / "style.jsonl", num_workers=0, progress=True)
     found = {row["method"]: row for row in report.rows()}
     paired = report.compare("TPT", "zero-shot").rows[0]
     return {
@@ -83,24 +83,24 @@ def measure(model: Any, folder: Path, data: tpt_lib.EvalSet) -> dict[str, Any]:
 
 
 def measure_settings(model: Any, folder: Path) -> dict[str, float]:
-    """Accuracy under other settings, on the style that settings were chosen on."""
+    """Return the accuracy under other settings, on the style that settings were chosen on."""
     data = tpt_lib.load_tiny_drawings(CHOSEN_ON)
-    report = tpt_lib.evaluate(SETTINGS, data, model=model, out=folder / "settings.jsonl", num_workers=0, progress=True)
+    report = tpt_lib.evaluate(model, data, SETTINGS, out=folder / "settings.jsonl", num_workers=0, progress=True)
     return {row["method"]: row["top1"] for row in report.rows()}
 
 
 def measure_bongard(model: Any, folder: Path) -> dict[str, float]:
-    """Accuracy on problems of the embedded drawings, and half of its 95% interval."""
+    """Return the accuracy on problems of the embedded drawings, and half of its 95% interval."""
     problems = tpt_lib.load_tiny_bongard(0, n=600)
     methods = {"TPT": tpt_lib.bongard_tpt, "prototype": tpt_lib.bongard_prototype}
-    report = tpt_lib.evaluate_bongard(methods, problems, model=model, out=folder / "bongard.jsonl")
+    report = tpt_lib.evaluate_bongard(model, problems, methods, out=folder / "bongard.jsonl")
     found = {row["method"]: row["top1"] for row in report.rows()}
     p, n = found["TPT"] / 100, 2 * len(problems)
     return {**found, "half": 196 * (p * (1 - p) / n) ** 0.5}
 
 
 def pooled(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The gain over several rows with its 95% interval (paired, normal), and McNemar's p."""
+    """Return the gain over several rows with its 95% interval (paired, normal), and McNemar's p."""
     n, fixed, broken = (sum(row[key] for row in rows) for key in ("n", "fixed", "broken"))
     gain = (fixed - broken) / n
     half = 1.96 * ((fixed + broken) / n**2 - (fixed - broken) ** 2 / n**3) ** 0.5

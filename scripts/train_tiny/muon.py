@@ -1,4 +1,4 @@
-"""Muon: momentum whose steps are made orthogonal, for kernels, which torch's own does not take."""
+"""Muon: momentum with orthogonalized steps, for convolution kernels, which torch's own Muon does not take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Muon(torch.optim.Optimizer):
-    """Steps of the root mean square that AdamW's have at the same rate (0.2 of it)."""
+    """Muon with steps of the root mean square that AdamW's have at the same rate (0.2 of it)."""
 
     def __init__(self, params: Iterable[Tensor], lr: float, weight_decay: float, momentum: float = 0.9) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
@@ -28,7 +28,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """The nearest matrix with singular values about 1, by five rounds of Newton and Schulz's iteration."""
+    """Return the nearest matrix with singular values about 1, by five rounds of the Newton-Schulz iteration."""
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     x = wide / (wide.norm() + 1e-7)
     for _ in range(5):

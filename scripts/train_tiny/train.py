@@ -1,6 +1,6 @@
-"""The two stages of training: the image tower against free class vectors, then the text tower against the frozen images.
+"""Train in two stages: the image tower against free class vectors, then the text tower against the frozen images.
 
-Each seed trains on one thread, so that its weights do not depend on the number of cores.
+Each seed trains on one thread, so its weights do not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ GENERIC = (
     "a photo of a {}.", "a drawing of a {}.", "a picture of a {}.", "an image of a {}.", "a {}.", "an emoji of a {}.",
     "an icon of a {}.", "a photo of the {}.", "this is a {}.", "a good drawing of a {}.", "the {}.", "{}",
 )  # fmt: skip
-TOLD = {
+TOLD = {  # the captions keep the spelling that the shipped weights were trained with
     "close": ("a close-up of a {}.", "a part of a {}.", "a cropped photo of a {}."),
     "turned": ("a tilted drawing of a {}.", "a rotated {}."),
-    "coloured ground": ("a {} on a coloured background.", "a {} on a dark wall."),
-    "recoloured": ("a {} in strange colours.", "a recoloured {}."),
-    "grey": ("a grey drawing of a {}.", "a black and white photo of a {}."),
+    "colored ground": ("a {} on a coloured background.", "a {} on a dark wall."),
+    "recolored": ("a {} in strange colours.", "a recoloured {}."),
+    "gray": ("a grey drawing of a {}.", "a black and white photo of a {}."),
     "ink": ("a black and white drawing of a {}.", "a stamp of a {}."),
     "lines": ("a line drawing of a {}.", "an outline of a {}.", "a sketch of a {}."),
     "blurred": ("a blurry photo of a {}.",),
@@ -49,14 +49,14 @@ TOLD = {
 
 
 def train_seed(seed: int, cache: Path) -> None:
-    """Weights as they are stored, in the cache, unless they are there."""
+    """Write the weights of a seed into the cache as they are stored, unless they are there."""
     path = cache / f"seed-{seed}.safetensors"
     if not path.exists():
         save_file(pack(train(make_drawings(cache), seed)), path)
 
 
 def train(drawings: Drawings, seed: int, *, shorter: int = 1) -> Any:
-    """A trained open_clip ``CLIP``; ``shorter`` divides the steps, for a trial."""
+    """Return a trained open_clip ``CLIP``; ``shorter`` divides the number of steps, for a trial."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     model = new_clip()
@@ -70,7 +70,7 @@ def train(drawings: Drawings, seed: int, *, shorter: int = 1) -> Any:
 
 
 def train_images(tower: Any, pixels: tuple[Tensor, Tensor], k: int, generator: torch.Generator, steps: int) -> None:
-    """Stage 1: cosine softmax over free vectors, one for each name; all styles of a name share it."""
+    """Train stage 1: cosine softmax over free vectors, one per name, shared by all styles."""
     vectors = torch.nn.Parameter(0.05 * torch.randn(k, 192, generator=generator))
     scale = torch.nn.Parameter(torch.tensor(math.log(12.0)))
     tower.train().to(memory_format=torch.channels_last)
@@ -101,7 +101,7 @@ def train_images(tower: Any, pixels: tuple[Tensor, Tensor], k: int, generator: t
 def augmented_features(
     tower: Any, pixels: tuple[Tensor, Tensor], generator: torch.Generator, passes: int
 ) -> tuple[Tensor, Tensor]:
-    """Features of augmented drawings ``(passes, drawings, E)``, and what was done to each."""
+    """Return features of augmented drawings ``(passes, drawings, E)``, and what was done to each."""
     features, done = [], []
     for _ in tqdm(range(passes), "features", mininterval=10):
         for chosen in torch.arange(len(pixels[0])).split(BATCH):
@@ -114,10 +114,10 @@ def augmented_features(
 def train_text(
     model: Any, features: Tensor, done: Tensor, names: tuple[str, ...], generator: torch.Generator, steps: int
 ) -> None:
-    """Stage 2: the symmetric CLIP loss; a batch is every name once, in a random style, view and caption.
+    """Train stage 2: the symmetric CLIP loss; a batch is every name once, in a random style, view and caption.
 
-    Embeddings of tokens and positions stay as they were drawn: small, as CLIP's are, so that TPT's step of 5e-3 is as large
-    beside them as it is in CLIP. The noise on them is of that size, so that such a step does not lead into the unknown.
+    Embeddings of tokens and positions are not trained. They are as small as CLIP's, so TPT's step of 5e-3 is as large relative
+    to them as in CLIP. The noise on them has that size, so such a step stays within what the tower was trained on.
     """
     passes, k, styles = len(features), len(names), len(TRAINED)
     tokenizer = SimpleTokenizer(context_length=CONTEXT)
@@ -143,7 +143,7 @@ def train_text(
 
 
 def encode_short(model: Any, ids: Tensor, generator: torch.Generator) -> Tensor:
-    """``model.encode_text`` of noisy tokens, without the positions after the longest text, which none attends to."""
+    """Return ``model.encode_text`` of noisy tokens, without the positions after the longest text, which none attends to."""
     ends = ids.argmax(-1)
     n = int(ends.max()) + 1
     tokens = model.token_embedding(ids[:, :n])
@@ -154,7 +154,7 @@ def encode_short(model: Any, ids: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def caption(name: str, style: int, done: list[bool], generator: torch.Generator) -> str:
-    """A text that is true of a drawing; half of them tell nothing of how it looks."""
+    """Return a text that is true of a drawing; half of the texts do not say how it looks."""
     told = [list(TRAINED)[style], *(what for what, was in zip(DONE, done, strict=True) if was and what in TOLD)]
     pick = torch.randint(1 << 30, (3,), generator=generator).tolist()
     templates = GENERIC if pick[0] % 2 else TOLD[told[pick[1] % len(told)]]
@@ -167,7 +167,7 @@ def epochs(n: int, generator: torch.Generator) -> Iterator[int]:
 
 
 def scheduled(optimizers: list[torch.optim.Optimizer], steps: int) -> Iterator[int]:
-    """Counts the steps, each made after the body of the loop; rates go up over a tenth of them and down on a cosine."""
+    """Count the steps, each made after the body of the loop; rates rise over the first tenth and then fall on a cosine."""
     schedules = [
         torch.optim.lr_scheduler.OneCycleLR(
             each, each.defaults["lr"], total_steps=steps + 1, pct_start=0.1, cycle_momentum=False

@@ -13,15 +13,15 @@ spec = importlib.util.spec_from_file_location("architectures", ROOT / "scripts" 
 architectures = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(architectures)
 
-FAST = ""
+PACKED = ""
 CLASS_TOKEN = "a class token is appended and pooled (CoCa)"
 LAST = "the pooled position is 'last', not the end of the text"
 NOT_CAUSAL = "the attention mask is not causal"
 
-FAMILIES = [  # name, class of the image tower, reason for the general path
-    ("ViT-B-32", "VisionTransformer", FAST),
-    ("ViT-L-14-quickgelu", "VisionTransformer", FAST),
-    ("RN50", "ModifiedResNet", FAST),
+FAMILIES = [  # name, class of the image tower, reason for the full-length text engine
+    ("ViT-B-32", "VisionTransformer", PACKED),
+    ("ViT-L-14-quickgelu", "VisionTransformer", PACKED),
+    ("RN50", "ModifiedResNet", PACKED),
     ("coca_ViT-B-32", "VisionTransformer", CLASS_TOKEN),
     ("coca_roberta-ViT-B-32", "VisionTransformer", "the text tower is a RobertaModel"),
     ("ViT-B-16-SigLIP", "timm VisionTransformer", LAST),
@@ -30,18 +30,18 @@ FAMILIES = [  # name, class of the image tower, reason for the general path
     ("MobileCLIP-S1", "timm FastVit", NOT_CAUSAL),
     ("MobileCLIP-S2", "timm FastVit", NOT_CAUSAL),
     ("MobileCLIP2-S4", "timm FastVit", NOT_CAUSAL),
-    ("MobileCLIP-B", "timm VisionTransformer", FAST),
-    ("EVA01-g-14", "timm Eva", FAST),
-    ("EVA02-B-16", "timm Eva", FAST),
-    ("convnext_base", "timm ConvNeXt", FAST),
-    ("convnext_large_d", "timm ConvNeXt", FAST),
-    ("ViTamin-S", "timm VisionTransformer", FAST),
-    ("swin_base_patch4_window7_224", "timm SwinTransformer", FAST),
-    ("vit_relpos_medium_patch16_cls_224", "timm VisionTransformerRelPos", FAST),
-    ("PE-Core-T-16-384", "timm Eva", FAST),
+    ("MobileCLIP-B", "timm VisionTransformer", PACKED),
+    ("EVA01-g-14", "timm Eva", PACKED),
+    ("EVA02-B-16", "timm Eva", PACKED),
+    ("convnext_base", "timm ConvNeXt", PACKED),
+    ("convnext_large_d", "timm ConvNeXt", PACKED),
+    ("ViTamin-S", "timm VisionTransformer", PACKED),
+    ("swin_base_patch4_window7_224", "timm SwinTransformer", PACKED),
+    ("vit_relpos_medium_patch16_cls_224", "timm VisionTransformerRelPos", PACKED),
+    ("PE-Core-T-16-384", "timm Eva", PACKED),
     ("ViT-L-14-CLIPA", "VisionTransformer", LAST),
-    ("ViT-L-14-worldwide", "VisionTransformer", FAST),
-    ("ViT-H-14-worldwide", "VisionTransformer", FAST),
+    ("ViT-L-14-worldwide", "VisionTransformer", PACKED),
+    ("ViT-H-14-worldwide", "VisionTransformer", PACKED),
     ("roberta-ViT-B-32", "VisionTransformer", "the text tower is a RobertaModel"),
     ("xlm-roberta-base-ViT-B-32", "VisionTransformer", "the text tower is a XLMRobertaModel"),
     ("mt5-base-ViT-B-32", "VisionTransformer", "the text tower is a MT5Stack"),
@@ -75,4 +75,4 @@ def test_page_lists_every_architecture():
     lines = architectures.PAGE.read_text().splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")][2:]
     assert [row[0] for row in rows] == open_clip.list_models()
-    assert sum(row[4] in ("fast", "general") for row in rows) >= 0.9 * len(rows)
+    assert {row[4] for row in rows} == {"packed", "full_length"}

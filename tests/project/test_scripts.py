@@ -1,16 +1,19 @@
 """The scripts that a person runs, in small."""
 
 import importlib.util
+import json
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def script(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+def script(name, folder="scripts"):
+    spec = importlib.util.spec_from_file_location(name, ROOT / folder / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -34,7 +37,7 @@ def test_that_a_leak_would_be_noticed():
 
 
 def measurements():
-    """What the benchmarks write, with made-up numbers."""
+    """Return the script and what the benchmarks write, with made-up numbers."""
     bench = script("bench")
     two = [1.0, 3.0]
     point = {"times": two, "floor": [0.5, 1.0], "first": 2.0, "memory_mb": 10.0}
@@ -59,10 +62,10 @@ def test_the_page_of_benchmarks():
 
     bench, found = measurements()
     text = bench.page(found)
-    assert "| tpt_lib, K=200 | 2 (1 to 3) | 1.25 (1 to 1.5) |" in text
-    assert "| one problem | 0.5 (0.5 to 0.5) | 4 (2 to 6) |" in text
-    assert "where not varied, 100 classes, 1 image." in text
-    assert "| 1 | 2 (1 to 3) | 0.75 (0.5 to 1) | 2.5 (2 to 3) | 10 |" in text
+    assert "| tpt_lib, K=200 | 2 (1-3) | 1.25 (1-1.5) |" in text
+    assert "| one problem | 0.5 (0.5-0.5) | 4 (2-6) |" in text
+    assert "Settings that are not varied: 100 classes, 1 image." in text
+    assert "| 1 | 2 (1-3) | 0.75 (0.5-1) | 2.5 (2-3) | 10 |" in text
     assert platform.node() not in text or not platform.node()
     drawn = bench.figures(found)
     assert all(data.startswith(b"\x89PNG") for data in drawn.values())
@@ -72,4 +75,50 @@ def test_the_page_of_benchmarks():
 
 def test_every_benchmark_is_run():
     bench = script("bench")
-    assert set(bench.RUNS) == {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+    assert set(bench.RUNS) == {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"harness"}
+
+
+def test_rounds_are_interleaved():
+    harness = script("harness", "benchmarks")
+    calls = []
+    measures = {"a": lambda: calls.append("a") or len(calls), "b": lambda: calls.append("b") or len(calls)}
+    assert harness.rounds(measures, 3) == {"a": [1, 3, 5], "b": [2, 4, 6]}
+    assert calls == ["a", "b"] * 3
+
+
+def test_a_table_of_times(capsys):
+    harness = script("harness", "benchmarks")
+    times = {"plain": [2.0, 6.0, 4.0], "ours": [1.0, 2.0, 4.0]}
+    harness.print_times(times, "ours", unit="x", digits=1)
+    assert capsys.readouterr().out.splitlines()[0].split()[1:] == ["4.000", "s", "(2.000-6.000)", "2.0x", "(1.0-3.0)"]
+    harness.print_times(times, "plain", inverse=True, note=" bar 2")
+    assert "2.000  (1.000-3.000) bar 2" in capsys.readouterr().out.splitlines()[1]
+
+
+def test_seconds_are_of_the_clock_that_is_given():
+    harness = script("harness", "benchmarks")
+    ticks = iter([10.0, 12.5])
+    done = []
+    assert harness.seconds(done.append, "called", clock=lambda: next(ticks)) == 2.5
+    assert done == ["called"]
+
+
+def test_peak_memory_in_a_process_of_its_own():
+    harness = script("harness", "benchmarks")
+    code = f"""if True:
+        import sys
+        sys.path[0] = {str(ROOT / "benchmarks")!r}
+        import harness
+        before = harness.peak_gb()
+        freed, untouched = bytearray(b"x") * 2**29, bytes(2**31)
+        del freed
+        print(harness.peak_gb() - before)
+    """
+    assert harness.in_own_process("-c", code) == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_benchmark_runs_from_any_folder(tmp_path):
+    command = [sys.executable, ROOT / "benchmarks/imports.py", "--pairs", "1", "--json", "found.json"]
+    said = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    (seconds,) = json.loads((tmp_path / "found.json").read_text())["times"]["import tpt_lib"]
+    assert f"{seconds:.3f} s   ({seconds:.3f}-{seconds:.3f})" in said
