@@ -37,12 +37,11 @@ TARGETS = {
     "logits": "models/test_adapters.py conformance/test_errors.py -k logits_are or test_features",
     "prediction": "methods/test_tpt.py conformance/test_numbers.py -k not grows",
     "tuning": "",
-    "features.*": "models/test_adapters.py conformance/test_errors.py -k image_features or encode or views or chunk",
+    "features.*": "",
     "text.*": "text/test_encode.py -k (features_logits or few_tokens) and open_clip-vit or chunk or batch or underflow"
     " or autocast or stale or gradients_go or free_names or backward or bad_input or no_torch_module or unlike",
     "prompts.*": "prompts/test_class_prompts.py",
-    "views.*": "views/test_augment.py",
-    "views.preprocessing": "models/test_adapters.py views/test_augment.py -k preprocess or resize or odd or long or plain",
+    "views.*": "",
     "methods.*": "",
     "methods.memo_clip": "methods/test_memo.py -k group or clip",
     "methods.tune_weights": "methods/test_memo.py",
@@ -57,6 +56,8 @@ UNSEEN_KEYWORDS = {"device", "memory_format", "non_blocking", "stacklevel", "str
 
 # Mutants that compute the same as the original, each with the reason.
 EQUIVALENT = {
+    "features.encode:encode_views keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
+    "features.encode:as_features keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "views.crops:_resize chain#1": "a CPU resizes bytes as it resizes floats; float() is for devices that cannot",
     "views.crops:_middle comparison#1": "where the ratios are equal, both branches give the whole image",
 }

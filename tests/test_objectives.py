@@ -51,6 +51,9 @@ def test_selection_is_of_the_lowest_entropies(x, fraction):
     assert len(kept) == max(1, int(fraction * len(x)))
     by_hand = sorted(range(len(x)), key=lambda i: (tpt_lib.entropy(x)[i].item(), i))
     assert kept.tolist() == by_hand[: len(kept)]
+    plain = torch.tensor([plain_entropy(row) for row in x.double().softmax(dim=-1)])
+    left_out = [i for i in range(len(x)) if i not in kept.tolist()]
+    assert all(plain[kept].max() <= plain[i] + 1e-5 for i in left_out)
 
 
 @pytest.mark.parametrize(

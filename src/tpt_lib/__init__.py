@@ -14,7 +14,8 @@ from tpt_lib.evaluation.run.evaluate_bongard import evaluate_bongard
 from tpt_lib.features.encode import encode_images, encode_views
 from tpt_lib.logits import class_logits
 from tpt_lib.methods.base import get_method, list_methods
-from tpt_lib.methods.bongard import BongardPrediction, bongard_prototype, bongard_tpt, bongard_tpt_many
+from tpt_lib.methods.bongard import bongard_prototype, bongard_tpt, bongard_tpt_many
+from tpt_lib.methods.bongard_prediction import BongardPrediction
 from tpt_lib.methods.classify import classify
 from tpt_lib.methods.coop import fit_cocoop, fit_coop
 from tpt_lib.methods.memo import memo_classify

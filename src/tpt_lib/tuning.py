@@ -1,9 +1,8 @@
-"""The optimization loop of test-time prompt tuning, and the one loop that all methods with gradients share."""
+"""Test-time prompt tuning: the views of an image to a context tuned to it."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypedDict, TypeVar
 
@@ -12,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from tpt_lib.descent import descend, warn_not_applied
 from tpt_lib.logits import class_logits
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
@@ -154,63 +154,6 @@ def tune_prompt(
         )
     warn_not_applied("tune_prompt", applied)
     return tuned if image_features.ndim == 3 else _only(tuned)
-
-
-def descend(
-    leaves: Sequence[Sequence[Tensor]],
-    before: Sequence[Sequence[Tensor]],
-    optimizers: Sequence[torch.optim.Optimizer],
-    steps: Iterable[T],
-    gradients: Callable[[T], tuple[Tensor, Sequence[Sequence[Tensor | None]]]],
-    on_step: Callable[[T, Tensor], None] | None = None,
-) -> tuple[list[Tensor], Bool[Tensor, " b"]]:
-    """Minimize B independent losses, each over its own leaves with its own optimizer, one step for each item of ``steps``.
-
-    Convention: where a loss or gradient is not finite, the leaves get back their values ``before``. There is no
-    synchronization with an accelerator in the loop.
-
-    Args:
-        leaves: the tensors of each problem, which change in place.
-        before: their values before the first step.
-        optimizers: an optimizer of each problem's leaves.
-        steps: what ``gradients`` is called with, such as ``range(steps)`` or batches of data.
-        gradients: returns the losses ``(B,)`` and the gradients of each problem's leaves, None where one is not used.
-        on_step: called after each step with its item and the losses before it.
-
-    Returns:
-        The losses ``(B,)`` before each step, and whether each problem's steps were applied ``(B,)``.
-    """
-    applied = torch.ones(len(leaves), dtype=torch.bool, device=leaves[0][0].device)
-    history = []
-    for step in steps:
-        losses, found = gradients(step)
-        for own, grads, optimizer in zip(leaves, found, optimizers, strict=True):
-            for leaf, gradient in zip(own, grads, strict=True):
-                leaf.grad = gradient
-            optimizer.step()
-        applied &= losses.isfinite() & torch.stack([_all_finite(grads, applied) for grads in found])
-        history.append(losses)
-        if on_step is not None:
-            on_step(step, losses)
-    with torch.no_grad():
-        for own, initial, ok in zip(leaves, before, applied, strict=True):
-            for leaf, value in zip(own, initial, strict=True):
-                leaf.copy_(torch.where(ok, leaf, value.to(leaf.dtype)))
-    return history, applied
-
-
-def _all_finite(gradients: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    flags = [gradient.isfinite().all() for gradient in gradients if gradient is not None]
-    return torch.stack(flags).all() if flags else torch.ones_like(like[0])
-
-
-def warn_not_applied(caller: str, applied: Tensor) -> None:
-    if not applied.all():
-        warnings.warn(
-            f"{caller}: a loss or gradient was not finite in {int((~applied).sum())} of {len(applied)} cases; what was to be "
-            "tuned there is left as it was",
-            stacklevel=3,
-        )
 
 
 def _initial(encoder: TextEncoder, images: int) -> tuple[Tensor, PullBack]:

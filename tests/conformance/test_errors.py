@@ -1,4 +1,4 @@
-"""Bad input: what came, what was wanted, what to do. (Prompts' errors are in test_prompts, the text engine's in test_text.)"""
+"""Bad input: what came, what was wanted, what to do. (What prompts, text and methods refuse is tested with them.)"""
 
 import re
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("no_shape_checks")
     (torch.rand(3, 32, 32), ValueError, r"wants views of shape \(N, 3, 32, 32\), but got \(3, 32, 32\); .* \[None\] adds"),
     (torch.rand(2, 1, 32, 32), ValueError, r"wants views of shape \(N, 3, 32, 32\), but got \(2, 1, 32, 32\)"),
     (torch.rand(2, 3, 30, 32), ValueError, r"but got \(2, 3, 30, 32\); preprocess\(image, model.image_spec\) makes one"),
-    (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), TypeError, r"must be normalised floats, but got torch.uint8"),
+    (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), TypeError, r"must be normalized floats, but got torch.uint8"),
     (torch.rand(2, 3, 32, 32, device="meta"), ValueError, r"the model is on cpu and the views are on meta; move the views"),
 ])  # fmt: skip
 def test_views(views, kind, message):
@@ -40,7 +40,7 @@ def test_features(images, texts, kind, message):
 
 
 @pytest.mark.parametrize(("image", "kind", "message"), [
-    (torch.rand(1, 3, 32, 32), ValueError, r"must have shape \(3, H, W\), but got \(1, 3, 32, 32\); one image a call"),
+    (torch.rand(1, 3, 32, 32), ValueError, r"must have shape \(3, H, W\), but got \(1, 3, 32, 32\); one image per call"),
     (torch.rand(4, 32, 32), ValueError, r"must have shape \(3, H, W\), but got \(4, 32, 32\)"),
     (torch.zeros(3, 32, 32, dtype=torch.int64), TypeError, r"must be uint8, or float in \[0, 1\], but got torch.int64"),
     (7, TypeError, "must be a PIL image, a tensor, an array or a path, but got int"),

@@ -1,14 +1,18 @@
 """Numbers at their limits: probabilities stay finite, or an error says that they are not and where to look."""
 
+import functools
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
+from support.cases import model_of
 from support.zoo import fresh
 from torch import nn
 
 import tpt_lib as tpt
+from tpt_lib.text.encode import open_encoder
+from tpt_lib.text.initial import initial_text
 
 NAMES = ["cat", "dog", "red panda"]
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
@@ -66,22 +70,19 @@ BROKEN = {
 
 
 def methods(model, picture):
-    """Every way to a prediction from an image, and the plain image's features."""
+    """Every way to a prediction from an image."""
     prompts = tpt.class_prompts(model, NAMES)
-    views = tpt.augment_views(picture, model.image_spec, n_views=6)
-    features = tpt.encode_views(model, views)
+    for name in tpt.list_methods():
+        some = {"templates": ["a {}.", "the {}."]} if name == "template_ensemble" else {}
+        method = functools.partial(tpt.get_method(name).predict, **some)
+        yield lambda method=method: tpt.classify(model, picture, prompts, method=method, n_views=6)
     yield lambda: tpt.tpt_classify(model, picture, prompts, n_views=6, steps=2)
-    yield lambda: tpt.tpt_predict(model, prompts, features)
-    yield lambda: tpt.zero_shot_predict(model, prompts, features)
-    yield lambda: tpt.template_ensemble_predict(model, prompts, features, templates=["a {}.", "the {}."])
-    yield lambda: tpt.average_predict(model, prompts, features, fraction=0.5)
-    yield lambda: tpt.vote_predict(model, prompts, features)
+    on_text = functools.partial(tpt.memo_clip_predict, group="text")
+    yield lambda: tpt.classify(model, picture, prompts, method=on_text, n_views=6)
     yield lambda: tpt.bongard_tpt(model, [picture], [picture], [picture], steps=2)
-    for group in ("text", "all"):
-        yield lambda group=group: tpt.memo_clip_predict(model, prompts, views, group=group)
 
 
-@pytest.mark.filterwarnings("ignore:tune_prompt. a loss or gradient was not finite")  # and the prompt stays as it was
+@pytest.mark.filterwarnings("ignore:.* a loss or gradient was not finite")  # and what is tuned stays as it was
 @pytest.mark.parametrize(
     ("change", "picture"),
     [*((change, image()) for change in FINE), ("as it is", torch.zeros(3, 40, 60)), ("as it is", torch.ones(3, 1, 1))],
@@ -112,7 +113,7 @@ def test_what_is_not_finite_is_an_error(change):
             refused.append(str(error))
         else:
             assert found.probs.isfinite().all()
-    assert len(refused) >= 7
+    assert len(refused) >= 8, "of 9 ways, all but MEMO, which may leave weights as they were"
     assert [said for said in refused if "finite" not in said and "NaN" not in said] == []
 
 
@@ -130,10 +131,10 @@ def test_identical_views_give_what_one_gives():
     model = fresh("open_clip-vit")
     found = tpt.tpt_classify(model, torch.full((3, 40, 60), 0.25), NAMES, n_views=32)
     assert len(found.selected) == 3
-    assert found.loss_before == pytest.approx(found.zero_shot.entropy, abs=1e-4)
+    assert found.loss_before == pytest.approx(float(found.zero_shot.entropy), abs=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:a loss or gradient was not finite")
+@pytest.mark.filterwarnings("ignore:memo_predict. a loss or gradient was not finite")
 @pytest.mark.parametrize(("weight", "message"), [(0.0, None), (1e30, None), (math.nan, "3 of 3 logits are not finite"),
                                                  (math.inf, "logits are not finite")])  # fmt: skip
 def test_memo(weight, message):
@@ -158,22 +159,44 @@ def test_the_equations_at_any_scale(scale):
     assert len(set(tpt.select_confident(logits, fraction=1.0).tolist())) == 5
 
 
+@pytest.mark.parametrize(("dtype", "bar"), [(torch.float16, 0.1), (torch.bfloat16, 0.8)])
+@pytest.mark.parametrize("name", tpt.list_methods())
+def test_half_precision_models_say_what_float32_says(name, dtype, bar):
+    """At scale 100 a similarity in bfloat16, right to 2**-8, is off by up to 0.4 in each of two towers; in float16 by 0.05."""
+    found = []
+    for model in (model_of(), fresh("open_clip-vit")):
+        scaled(math.log(100))(model.module)
+        model = model if model is model_of() else tpt.wrap(model.module.to(dtype))
+        found.append(tpt.classify(model, image(), NAMES, method=name, n_views=8))
+    full, half = found
+    assert half.logits.dtype == torch.float32
+    gap = (half.logits - full.logits).abs().max()
+    if name == "memo_clip":  # whose steps follow gradients of that precision through all weights
+        assert gap < (0.05 if dtype == torch.float16 else 0.5) * (full.logits - full.zero_shot.logits).abs().max()
+    elif name != "view_vote":  # whose logits are logs of counts
+        assert gap < bar
+    assert half.index == full.index
+    assert half.tuned == full.tuned
+    if name == "tpt":
+        assert (full.logits - full.zero_shot.logits).abs().max() > 4 * bar, "the step moves logits by more than the bar"
+
+
 def test_gradients_in_float16_are_those_of_float32():
     """Of the context, and of free names: what is done against underflow inside the tower is undone outside."""
     found = []
     for dtype in (torch.float16, torch.float32):
         model = fresh("open_clip-vit")
         model.module.to(dtype)
-        tokens = tpt.gaussian_context(model, 1, classes=3)
+        tokens = tpt.gaussian_context(model, 1, n_classes=3)
         prompts = tpt.class_prompts(model, NAMES, name_tokens=tokens, template="a photo of a {} .")
         upstream = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
-        found.append(tpt.initial_text(model, prompts).gradients(upstream))
+        found.append(initial_text(open_encoder(model, prompts)).gradients(upstream))
     for half, full in zip(*found, strict=True):
         assert (half - full).norm() <= 0.05 * full.norm()
 
 
 def test_tiny_gradients_do_not_vanish_in_float16():
-    """The context moves, and to where float32 would take it, for nearly all of its numbers."""
+    """The context moves to where float32 would take it, for nearly all of its numbers."""
     half, full = fresh("open_clip-vit"), fresh("open_clip-vit")
     half.module.half()
     features = F.normalize(torch.randn(8, 16, generator=torch.Generator().manual_seed(0)), dim=-1)

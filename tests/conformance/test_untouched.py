@@ -21,6 +21,18 @@ NAMES = ["cat", "dog"]
 pytestmark = pytest.mark.usefixtures("no_shape_checks")  # which take four times as long as all the rest
 
 
+class Counting(nn.Module):
+    """Writes to a buffer in its forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x
+
+
 @functools.cache
 def setting():
     """A model with what a caller may have on it: hooks, a gradient, frozen weights, a part in train mode."""
@@ -31,7 +43,9 @@ def setting():
     module.visual.proj.requires_grad_(False)
     module.text_projection.grad = torch.ones_like(module.text_projection)
     module.positional_embedding.register_hook(lambda gradient: gradient)
-    classifier = nn.Sequential(nn.Conv2d(3, 4, 4, 4), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(256, 2)).eval()
+    classifier = nn.Sequential(
+        nn.Conv2d(3, 4, 4, 4), nn.BatchNorm2d(4), Counting(), nn.Flatten(), nn.Linear(256, 2)
+    ).eval()
     classifier[0].weight.requires_grad_(False)
     return model, classifier
 
@@ -76,79 +90,90 @@ def given():
 
 
 def calls(folder):
-    """Every public function that takes a model, or prompts, which hold one."""
+    """Every public function that takes a model, or prompts, which hold one, of the flat names and of the rooms."""
     model, classifier = setting()
     image, views, features, problem = given()
     prompts = tpt.class_prompts(model, NAMES)
     few = {"n_views": 4, "seed": 1}
     spec = tpt.ImageSpec((32, 32))
     classified = tpt.EvalSet("noise", [(image, 0)], tuple(NAMES))
+    other = tpt.EvalSet("other", [(image, 0), (image, 1)], tuple(NAMES))
     solved = tpt.EvalSet("mine", [(*problem, ("positive",) * 4)], ("positive", "negative"))
-    evaluated = {"model": model, "out": folder / "run.jsonl", "progress": False}
-    methods = {"zero-shot": tpt.zero_shot_predict, "TPT": tpt.tpt_predict}
+    run = {"out": folder / "run.jsonl", "progress": False}
+    methods = ["zero_shot", "tpt"]
     short = {"epochs": 2, "progress": False}
-    other, fit = (
-        tpt.EvalSet("other", [(image, 0), (image, 1)], tuple(NAMES)),
-        functools.partial(tpt.fit_coop, **short),
-    )
-    said = tpt.tpt_predict(model, prompts, features)
+    quick = {"fit": functools.partial(tpt.fit_coop, **short), "n_views": 4, "num_workers": 0, "progress": False}
+    in_methods, paper = tpt.methods, tpt.paper
     return {
         "average_predict": lambda: tpt.average_predict(model, prompts, features),
         "bongard_prototype": lambda: tpt.bongard_prototype(model, [image], [image, image], image),
         "bongard_tpt": lambda: tpt.bongard_tpt(model, *problem, steps=2),
         "bongard_tpt_many": lambda: tpt.bongard_tpt_many(model, [problem] * 2, steps=2),
-        "budget_table": lambda: tpt.paper.budget_table(model, prompts, image, methods=methods, **few),
         "class_logits": lambda: tpt.class_logits(model, features, features),
         "class_prompts": lambda: tpt.class_prompts(model, NAMES, context="a drawing of the"),
-        "compare": lambda: tpt.compare(model, prompts, image, methods=methods, **few),
-        "conditional_context": lambda: tpt.prompts.conditional_context(prompts, features),
+        "classify": lambda: tpt.classify(model, [image, image], prompts, method="memo_clip", **few),
+        "compare": lambda: tpt.compare(model, image, prompts, methods=methods, **few),
         "encode_images": lambda: tpt.encode_images(model, [image, image]),
         "encode_prompts": lambda: tpt.encode_prompts(model, prompts, engine="full_length", chunk=1),
         "encode_views": lambda: tpt.encode_views(model, views),
-        "template_ensemble_predict": lambda: tpt.template_ensemble_predict(
-            model, prompts, features, templates=["a {}.", "the {}."]
-        ),
-        "evaluate": lambda: tpt.evaluate(methods, classified, **evaluated, num_workers=0, n_views=4),
-        "evaluate_bongard": lambda: tpt.evaluate_bongard(tpt.bongard_prototype, solved, **evaluated),
+        "evaluate": lambda: tpt.evaluate(model, classified, methods, **run, num_workers=0, n_views=4),
+        "evaluate_bongard": lambda: tpt.evaluate_bongard(model, solved, ["prototype", "tpt"], **run),
         "fit_cocoop": lambda: tpt.fit_cocoop(model, prompts, features, [0, 1] * 2, **short),
         "fit_coop": lambda: tpt.fit_coop(model, prompts, [image] * 2, [0, 1], **short),
         "gaussian_context": lambda: tpt.gaussian_context(model, 4),
-        "memo_clip_predict": lambda: tpt.memo_clip_predict(model, prompts, views, group="all", steps=2, lr=0.1),
-        "initial_text": lambda: tpt.initial_text(model, prompts).gradients(features[:2]),
         "memo_classify": lambda: tpt.memo_classify(classifier, image, spec=spec, n_views=4, lr=0.1),
-        "memo_predict": lambda: tpt.methods.memo_predict(classifier, views, steps=2, lr=0.1),
-        "plot_prediction": lambda: tpt.plots.plot_prediction(model, prompts, features, said, image),
-        "prompt_ensemble_predict": lambda: tpt.methods.prompt_ensemble_predict(
-            model, [prompts] * 2, features, method=tpt.tpt_predict
+        "memo_clip_predict": lambda: tpt.memo_clip_predict(model, prompts, views, group="all", steps=2, lr=0.1),
+        "save_prompt": lambda: tpt.save_prompt(folder.parent / "prompt.pth", prompts),
+        "template_ensemble_predict": lambda: tpt.template_ensemble_predict(
+            model, prompts, features, templates=["a {}.", "the {}."]
         ),
-        "strategy_table": lambda: tpt.paper.strategy_table(model, prompts, image, methods=methods, **few),
-        "sweep_fractions": lambda: tpt.paper.sweep_fractions(model, prompts, image, fractions=[0.5], **few),
-        "sweep_groups": lambda: tpt.paper.sweep_groups(model, prompts, image, rates={"image": [0.1]}, steps=[1], **few),
-        "sweep_steps": lambda: tpt.paper.sweep_steps(model, prompts, image, steps=[2], **few),
-        "sweep_views": lambda: tpt.paper.sweep_views(model, prompts, image, numbers=[2, 4]),
-        "text_engine": lambda: tpt.text.text_engine(model, prompts),
         "tpt_classify": lambda: tpt.tpt_classify(model, [image, image], prompts, **few, steps=2),
         "tpt_predict": lambda: tpt.tpt_predict(model, prompts, features),
-        "transfer": lambda: tpt.paper.transfer_matrix(
-            [classified], [other], model=model, out=folder, fit=fit, n_views=4, num_workers=0, progress=False
-        ),
         "tune_prompt": lambda: tpt.tune_prompt(model, prompts, features, steps=2),
         "vote_predict": lambda: tpt.vote_predict(model, prompts, features),
         "wrap": lambda: tpt.wrap(model.module),
         "zero_shot_predict": lambda: tpt.zero_shot_predict(model, prompts, features),
+        "methods.memo_predict": lambda: in_methods.memo_predict(classifier, views, steps=2, lr=0.1),
+        "methods.prompt_ensemble_predict": lambda: in_methods.prompt_ensemble_predict(
+            model, [prompts] * 2, features, method=tpt.tpt_predict
+        ),
+        "paper.budget_table": lambda: paper.budget_table(model, image, prompts, methods=methods, **few),
+        "paper.strategy_table": lambda: paper.strategy_table(model, image, prompts, methods=methods, **few),
+        "paper.sweep_fractions": lambda: paper.sweep_fractions(model, image, prompts, fractions=[0.5], **few),
+        "paper.sweep_groups": lambda: paper.sweep_groups(
+            model, image, prompts, rates={"image": [0.1]}, steps=[1], **few
+        ),
+        "paper.sweep_steps": lambda: paper.sweep_steps(model, image, prompts, steps=[2], **few),
+        "paper.sweep_views": lambda: paper.sweep_views(model, image, prompts, numbers=[2, 4]),
+        "paper.transfer_matrix": lambda: paper.transfer_matrix(model, [classified], [other], out=folder, **quick),
+        "prompts.conditional_context": lambda: tpt.prompts.conditional_context(prompts, features),
+        "text.text_engine": lambda: tpt.text.text_engine(model, prompts),
     }
 
 
-def takes_a_model(function):
-    given = [] if isinstance(function, type) else inspect.signature(function).parameters.values()
+def takes_a_model(thing):
+    given = inspect.signature(thing).parameters.values() if inspect.isfunction(thing) else []
     return any(kind in str(each) for each in given for kind in ("ClipLike", "nn.Module", "ClassPrompts"))
 
 
-COVERED = [name for name in tpt.__all__ if takes_a_model(getattr(tpt, name))]
+def public_functions():
+    """The names of public functions that take a model: the flat ones, then what only a room has."""
+    flat = [name for name in tpt.__all__ if takes_a_model(getattr(tpt, name))]
+    rooms = {name: getattr(tpt, name) for name in tpt.__all__ if inspect.ismodule(getattr(tpt, name))}
+    return flat + [
+        f"{room}.{name}"
+        for room, module in rooms.items()
+        for name in getattr(module, "__all__", ())
+        if name not in flat and takes_a_model(getattr(module, name))
+    ]
+
+
+COVERED = public_functions()
 
 
 def test_no_function_is_forgotten(tmp_path):
     assert list(calls(tmp_path)) == COVERED
+    assert len(COVERED) >= 37
 
 
 class Fault(BaseException):

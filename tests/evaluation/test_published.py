@@ -31,16 +31,16 @@ from tpt_lib.evaluation.published import backbone_key, find_number, method_key, 
     ],
 )
 def test_published_numbers(dataset, method, model, value):
-    assert tpt_lib.paper_accuracy(dataset, method, model=model) == value
+    assert tpt_lib.paper.paper_accuracy(dataset, method, model=model) == value
 
 
 def test_what_the_paper_does_not_have_is_none():
-    assert tpt_lib.paper_accuracy("mnist", "TPT") is None
-    assert tpt_lib.paper_accuracy("pets", "my method") is None
-    assert tpt_lib.paper_accuracy("pets", "TPT", model="ViT-L-14") is None
-    assert tpt_lib.paper_accuracy("pets/val", "TPT") is None, "the paper's numbers are of test splits"
-    assert tpt_lib.paper_accuracy("imagenet", "TPT", table=2) is None
-    assert tpt_lib.paper_accuracy("learnable", "TPT") is None
+    assert tpt_lib.paper.paper_accuracy("mnist", "TPT") is None
+    assert tpt_lib.paper.paper_accuracy("pets", "my method") is None
+    assert tpt_lib.paper.paper_accuracy("pets", "TPT", model="ViT-L-14") is None
+    assert tpt_lib.paper.paper_accuracy("pets/val", "TPT") is None, "the paper's numbers are of test splits"
+    assert tpt_lib.paper.paper_accuracy("imagenet", "TPT", table=2) is None
+    assert tpt_lib.paper.paper_accuracy("learnable", "TPT") is None
 
 
 def test_tables_5_and_6_have_deviations_and_are_for_several_seeds():

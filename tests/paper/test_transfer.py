@@ -1,4 +1,4 @@
-"""The driver of figure 3, against the same by hand."""
+"""Figure 3: the matrix from accuracies, and the whole experiment against the same by hand."""
 
 import functools
 import json
@@ -8,12 +8,13 @@ import torch
 from support.zoo import fresh
 
 import tpt_lib
-from tpt_lib import EvalSet, transfer
+from tpt_lib import EvalSet
 from tpt_lib.evaluation.run_identity import describe
+from tpt_lib.paper import transfer_matrix
 
 CLASSES = {"birds": ("kite", "hen", "crane"), "pets": ("cat", "dog", "red panda", "ant")}
 FIT = functools.partial(tpt_lib.fit_coop, epochs=2, lr=0.5, progress=False)
-OPTIONS = {"fit": FIT, "shots": 2, "n_views": 4, "workers": 0, "progress": False}
+OPTIONS = {"fit": FIT, "shots": 2, "n_views": 4, "num_workers": 0, "progress": False}
 
 
 @functools.cache
@@ -54,7 +55,7 @@ def targets():
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("transfer")
-    return folder, transfer(sources(), targets(), model=model(), out=folder, **OPTIONS)
+    return folder, transfer_matrix(model(), sources(), targets(), out=folder, **OPTIONS)
 
 
 def by_hand(source, target):
@@ -92,7 +93,7 @@ def content(file):
     return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in file.read_text().splitlines()]
 
 
-def test_it_goes_on_where_it_was(done, tmp_path):
+def test_it_resumes_where_it_was_stopped(done, tmp_path):
     folder, table = done
     epochs = []
 
@@ -103,12 +104,12 @@ def test_it_goes_on_where_it_was(done, tmp_path):
         return FIT(*args, **options)
 
     with pytest.raises(KeyboardInterrupt):
-        transfer(sources(), targets(), model=model(), out=tmp_path, **{**OPTIONS, "fit": stopping})
+        transfer_matrix(model(), sources(), targets(), out=tmp_path, **{**OPTIONS, "fit": stopping})
     (learned,) = tmp_path.glob("*")
     assert learned.name == "birds-2-shots-seed-0.pth.tar"
     before = learned.stat().st_mtime_ns
-    again = transfer(sources(), targets(), model=model(), out=tmp_path, **OPTIONS)
-    assert learned.stat().st_mtime_ns == before  # read, not learned anew
+    again = transfer_matrix(model(), sources(), targets(), out=tmp_path, **OPTIONS)
+    assert learned.stat().st_mtime_ns == before  # read, not learned again
     assert again.rows == table.rows
     for name in CLASSES:
         assert content(tmp_path / f"{name}.jsonl") == content(folder / f"{name}.jsonl")
@@ -117,7 +118,7 @@ def test_it_goes_on_where_it_was(done, tmp_path):
 def test_cocoop_keeps_its_network(tmp_path):
     fit = functools.partial(tpt_lib.fit_cocoop, epochs=1, batch_size=4, progress=False)
     options = {**OPTIONS, "fit": fit, "context": "a photo of a"}
-    transfer(sources()[:1], targets()[1:], model=model(), out=tmp_path, **options)
+    transfer_matrix(model(), sources()[:1], targets()[1:], out=tmp_path, **options)
     learned = tpt_lib.load_prompt(tmp_path / "birds-2-shots-seed-0.pth.tar")
     assert learned.meta_net is not None
     prompts = tpt_lib.class_prompts(model(), CLASSES["pets"], context=learned)
@@ -129,9 +130,41 @@ def test_names_that_cannot_be_told_apart(tmp_path):
     with pytest.raises(
         ValueError, match=r"sources must be one or more sets of different names, but got \['birds', 'birds'\]"
     ):
-        transfer([sources()[0]] * 2, targets(), model=model(), out=tmp_path)
+        transfer_matrix(model(), [sources()[0]] * 2, targets(), out=tmp_path)
     with pytest.raises(ValueError, match=r"targets must be one or more sets"):
-        transfer(sources(), [], model=model(), out=tmp_path)
+        transfer_matrix(model(), sources(), [], out=tmp_path)
     odd = EvalSet("TPT", [(torch.rand(3, 8, 8), 0)], ("cat", "dog"))
     with pytest.raises(ValueError, match=r"\['TPT'\] are names of methods; give the targets others"):
-        transfer(sources(), [odd], model=model(), out=tmp_path)
+        transfer_matrix(model(), sources(), [odd], out=tmp_path)
+
+
+def test_unknown_keywords_are_refused_before_anything_is_learned(tmp_path):
+    with pytest.raises(TypeError, match=r"transfer_matrix: unknown keyword 'n_view'; did you mean 'n_views'\?"):
+        transfer_matrix(model(), sources(), targets(), out=tmp_path, n_view=4)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_relative_improvement_is_that_of_figure_3():
+    accuracies = {("dtd", "flowers102"): 33.41, ("dtd", "pets"): 50.0, ("TPT", "flowers102"): 62.69}
+    table = tpt_lib.paper.relative_improvement(accuracies, {"flowers102": 61.75, "pets": 40.0})
+    dtd, tpt = table.rows
+    assert dtd["flowers102"] == pytest.approx((33.41 - 61.75) / 61.75)
+    assert round(dtd["flowers102"], 2) == -0.46
+    assert dtd["pets"] == 0.25
+    assert dtd["average"] == pytest.approx((dtd["flowers102"] + 0.25) / 2)
+    assert tpt["pets"] is None
+    assert tpt["average"] == tpt["flowers102"] > 0
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "base", "message"),
+    [
+        ({}, {"a": 1.0}, "no accuracies"),
+        ({("a", "b"): 1.0}, {"a": 1.0}, "no zero-shot accuracy for b"),
+        ({("a", "b"): 1.0}, {"b": 0.0}, r"above 0, but those of \['b'\]"),
+        ({("a", "average"): 1.0}, {"average": 1.0}, "names of columns"),
+    ],
+)
+def test_relative_improvement_says_what_is_wrong(accuracies, base, message):
+    with pytest.raises(ValueError, match=message):
+        tpt_lib.paper.relative_improvement(accuracies, base)

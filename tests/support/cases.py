@@ -13,7 +13,7 @@ from tpt_lib.prompts.contexts import MetaNet
 
 @functools.cache
 def model_of(name="open_clip-vit"):
-    """At scale 100, as CLIP is."""
+    """Return a model of the zoo at scale 100, as CLIP is."""
     model = fresh(name)
     with torch.no_grad():
         model.module.logit_scale.fill_(math.log(100))
@@ -26,7 +26,7 @@ def meta_net(width=16):
 
 
 def state(module):
-    """All that a caller could see of a module."""
+    """Return all that a caller could see of a module."""
     digest = hashlib.sha256()
     for name, tensor in module.state_dict(keep_vars=True).items():
         digest.update(f"{name} {tensor.requires_grad} {tensor.grad} {tensor.dtype}".encode())
@@ -41,7 +41,7 @@ SMALL = {"embed_dim": 16, "vision_cfg": {"image_size": 32, "layers": 1, "width":
 
 
 def problem_of(seed, positives=6, negatives=6, queries=4, width=16, noise=0.7):
-    """Two clouds of image features; queries come from both in turn."""
+    """Return two clouds of image features, and queries that come from both in turn."""
     draw = torch.Generator().manual_seed(seed)
     centres = torch.randn(2, width, generator=draw)
 
@@ -53,7 +53,7 @@ def problem_of(seed, positives=6, negatives=6, queries=4, width=16, noise=0.7):
 
 
 def views_for(text, number=40):
-    """Image features whose logits at scale 100 differ by some units between classes, as CLIP's do."""
+    """Return image features whose logits at scale 100 differ by some units between classes, as CLIP's do."""
     draws = torch.randn(number + 1, text.shape[1], generator=torch.Generator().manual_seed(1)).double()
     common, noise = draws[0], draws[1:]
     common = common - text.T @ torch.linalg.lstsq(text.T, common[:, None]).solution[:, 0]
@@ -63,3 +63,40 @@ def views_for(text, number=40):
 
 def largest(got, want):
     return (got.double() - want.double()).abs().max().item()
+
+
+def clear_of_zero(gradients):
+    """Return where no step's gradient ``(…, L, D)`` is near zero, which is where Adam divides by nothing.
+
+    Near zero is below 1e-3 of the rms, yet not so small that Adam's epsilon of 1e-8 outweighs it.
+    """
+    scales = [gradient.square().mean(dim=(-2, -1), keepdim=True).sqrt() for gradient in gradients]
+    pairs = [(gradient.abs(), scale) for gradient, scale in zip(gradients, scales, strict=True)]
+    return torch.stack([(size > 1e-3 * scale) | (size < 1e-11) for size, scale in pairs]).all(dim=0)
+
+
+def assert_same_tokens(got, want, gradients, tolerance=1e-5):
+    """Compare tuned tokens where the gradients they came from are clear of zero, which must be nearly everywhere."""
+    clear = clear_of_zero(gradients)
+    share = 1 - clear.double().mean().item()
+    print(f"{share:.2%} of the coordinates have a gradient near zero")  # noqa: T201
+    assert share <= 0.05
+    assert (got.double() - want.double())[clear].abs().max() <= tolerance
+
+
+class Recorder(torch.optim.AdamW):
+    """AdamW that remembers the gradients of every step: ``optimizer=Recorder.into(list)``."""
+
+    @classmethod
+    def into(cls, seen):
+        def make(parameters, lr):
+            made = cls(parameters, lr=lr)
+            made.seen = []
+            seen.append(made.seen)
+            return made
+
+        return make
+
+    def step(self, closure=None):
+        self.seen.append([p.grad.clone() for group in self.param_groups for p in group["params"]])
+        return super().step(closure)

@@ -1,10 +1,13 @@
-"""Small models of every kind the library wraps, with random weights of the real architectures."""
+"""Small models of every kind the library wraps: the real architectures with random weights."""
 
+import dataclasses
 import functools
 import importlib.util
 import io
 import pathlib
+import pickle
 import sys
+import typing
 
 import torch
 
@@ -34,17 +37,22 @@ def transformers_model(kind="CLIP", **text):
 
 
 def openai_model():
-    """OpenAI's own class, from a package whose __init__ no longer imports under current setuptools."""
+    torch.manual_seed(0)
+    return liven(openai_code().CLIP(16, 32, 2, 64, 16, 77, 49408, 32, 4, 3)).eval()
+
+
+@functools.cache
+def openai_code():
+    """Import OpenAI's own code from a package whose ``__init__`` fails under current setuptools."""
     folder = importlib.util.find_spec("clip").submodule_search_locations[0]
     spec = importlib.util.spec_from_file_location("openai_clip_model", pathlib.Path(folder) / "model.py")
     code = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(code)
-    torch.manual_seed(0)
-    return liven(code.CLIP(16, 32, 2, 64, 16, 77, 49408, 32, 4, 3)).eval()
+    return code
 
 
 def liven(model):
-    """Random biases and norms too: at their initial 0 and 1, many a fault would not show."""
+    """Randomize biases and norms: at their initial 0 and 1, many bugs would not show."""
     with torch.no_grad():
         for p in model.parameters():
             if p.ndim == 1 and p.numel() > 1:
@@ -52,9 +60,29 @@ def liven(model):
     return model
 
 
+@dataclasses.dataclass(frozen=True)
+class Padded:
+    """A tokenizer that can be pickled: words to ids, between ids before and after them, padded."""
+
+    words: typing.Callable
+    before: tuple
+    after: tuple
+    pad: int
+    context_length: int
+
+    def __call__(self, texts):
+        room = self.context_length - len(self.before) - len(self.after)
+        rows = [[*self.before, *self.words(text.lower())[:room], *self.after] for text in texts]
+        return torch.tensor([row + [self.pad] * (self.context_length - len(row)) for row in rows])
+
+
+def hashed_words(text):
+    return [200 + sum(word.encode()) % 700 for word in text.split()]
+
+
 @functools.cache
 def sentencepiece_tokenizer(context_length=24):
-    """A T5-like tokenizer, as SigLIP has: no start token, ``</s>`` as end and as padding."""
+    """Train a T5-like tokenizer, as SigLIP has: no start token, ``</s>`` as end and as padding."""
     import sentencepiece as spm
 
     words = "a photo of the cat dog red panda tabby kite bird prey (of prey) good bad type pet satellite view. , it's"
@@ -65,27 +93,16 @@ def sentencepiece_tokenizer(context_length=24):
         pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=9,
     )  # fmt: skip
     model = spm.SentencePieceProcessor(model_proto=blob.getvalue())
-
-    def tokenize(texts):
-        rows = [[*model.encode(text.lower())[: context_length - 1], 1] for text in texts]
-        return torch.tensor([row + [1] * (context_length - len(row)) for row in rows])
-
-    return tokenize
+    return Padded(model.encode, (), (1,), 1, context_length)
 
 
-@functools.cache
 def bert_tokenizer(context_length=24):
-    """A BERT-like one: [CLS] words [SEP] padding, words by a stable hash."""
-
-    def tokenize(texts):
-        rows = [[101, *(200 + sum(w.encode()) % 700 for w in text.lower().split()), 102] for text in texts]
-        return torch.tensor([row + [0] * (context_length - len(row)) for row in rows])
-
-    return tokenize
+    """Return a BERT-like tokenizer: [CLS] words [SEP] padding, words by a stable hash."""
+    return Padded(hashed_words, (101,), (102,), 0, context_length)
 
 
 def clip_tokenizer():
-    """transformers' CLIPTokenizer, from the vocabulary that open_clip ships."""
+    """Return transformers' CLIPTokenizer with the vocabulary that open_clip ships."""
     import open_clip
     import transformers
 
@@ -98,62 +115,69 @@ def clip_tokenizer():
 SIGLIP = {"no_causal_mask": True, "pool_type": "last", "proj_bias": True, "context_length": 24, "vocab_size": 100}
 COCA = {"context_length": 76, "embed_cls": True, "output_tokens": True}
 
-# name -> (a function that builds the module, the tokenizer's builder or None, the expected text path)
+# name -> (a function that builds the module, the tokenizer's builder or None, the expected text engine)
 ZOO = {
-    "open_clip-vit": (open_clip_model, None, "fast"),
-    "open_clip-quickgelu": (lambda: open_clip_model(quick_gelu=True), None, "fast"),
+    "open_clip-vit": (open_clip_model, None, "packed"),
+    "open_clip-quickgelu": (lambda: open_clip_model(quick_gelu=True), None, "packed"),
     "open_clip-resnet": (
-        lambda: open_clip_model(vision={"layers": (1, 1, 1, 1), "width": 8, "head_width": 8}), None, "fast"
+        lambda: open_clip_model(vision={"layers": (1, 1, 1, 1), "width": 8, "head_width": 8}), None, "packed"
     ),
-    "open_clip-custom-text": (lambda: open_clip_model("CustomTextCLIP", init_logit_bias=-1.0), None, "fast"),
+    "open_clip-custom-text": (lambda: open_clip_model("CustomTextCLIP", init_logit_bias=-1.0), None, "packed"),
     "open_clip-layer-scale": (
-        lambda: open_clip_model("CustomTextCLIP", text={"ls_init_value": 0.5, "proj_bias": True}), None, "fast"
+        lambda: open_clip_model("CustomTextCLIP", text={"ls_init_value": 0.5, "proj_bias": True}), None, "packed"
     ),
     "open_clip-not-causal": (
-        lambda: open_clip_model("CustomTextCLIP", text={"no_causal_mask": True}), None, "general"
+        lambda: open_clip_model("CustomTextCLIP", text={"no_causal_mask": True}), None, "full_length"
     ),
-    "open_clip-qk-norm": (lambda: open_clip_model(text={"qk_norm": True}), None, "general"),
+    "open_clip-qk-norm": (lambda: open_clip_model(text={"qk_norm": True}), None, "full_length"),
     "open_clip-siglip": (
         lambda: open_clip_model("CustomTextCLIP", text=SIGLIP, init_logit_bias=-10.0),
-        sentencepiece_tokenizer, "general",
+        sentencepiece_tokenizer, "full_length",
     ),
     "open_clip-coca": (
         lambda: open_clip_model("CoCa", vision={"attentional_pool": True, "output_tokens": True}, text=COCA,
                                 multimodal_cfg={**TEXT, "context_length": 76}),
-        None, "general",
+        None, "full_length",
     ),
-    "openai": (openai_model, None, "fast"),
-    "transformers-clip": (transformers_model, None, "fast"),
-    "transformers-clip-own-tokenizer": (transformers_model, clip_tokenizer, "fast"),
+    "openai": (openai_model, None, "packed"),
+    "transformers-clip": (transformers_model, None, "packed"),
+    "transformers-clip-own-tokenizer": (transformers_model, clip_tokenizer, "packed"),
     "transformers-siglip": (
         lambda: transformers_model("Siglip", vocab_size=100, max_position_embeddings=24, bos_token_id=0, eos_token_id=1,
                                    pad_token_id=1),
-        sentencepiece_tokenizer, "general",
+        sentencepiece_tokenizer, "full_length",
     ),
     "transformers-siglip2": (
         lambda: transformers_model("Siglip2", vocab_size=100, max_position_embeddings=24, bos_token_id=0,
                                    eos_token_id=1, pad_token_id=1),
-        sentencepiece_tokenizer, "general",
+        sentencepiece_tokenizer, "full_length",
     ),
     "transformers-chinese-clip": (
         lambda: transformers_model("ChineseCLIP", vocab_size=1000, max_position_embeddings=24),
-        bert_tokenizer, "general",
+        bert_tokenizer, "full_length",
     ),
     "transformers-altclip": (
         lambda: transformers_model("AltCLIP", vocab_size=1000, max_position_embeddings=40, pad_token_id=0),
-        bert_tokenizer, "general",
+        bert_tokenizer, "full_length",
     ),
 }  # fmt: skip
 
 
 @functools.cache
 def build(name):
-    """A wrapped model of the zoo, shared between tests, which must leave it as it is."""
+    """Return a wrapped model of the zoo. Tests share it and must not change it."""
     return fresh(name)
 
 
 def fresh(name):
+    """Return a wrapped model of the zoo that the caller may change."""
     import tpt_lib
 
     module, tokenizer, _ = ZOO[name]
     return tpt_lib.wrap(module(), tokenizer and tokenizer())
+
+
+def unpickle(data):
+    """Return what ``pickle.dumps`` made of a model of the zoo, in any process."""
+    openai_code()
+    return pickle.loads(data)

@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line ``tpt-lib``."""
 
 from tpt_lib.cli.main import main
 

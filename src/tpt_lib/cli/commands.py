@@ -1,4 +1,4 @@
-"""What each command does: call the library, print what it returns."""
+"""Run each command: call the library, print what it returns."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ EMBEDDED = (*STYLES, "tiny-bongard")
 
 
 def classify(args: Namespace) -> int:
+    if args.top < 1:
+        raise ValueError(f"--top must be at least 1, but is {args.top}")
     model = _model(args)
     prompts = _prompts(args, model, _classes(args), "a photo of a {}.")
-    views: Any = {"n_views": args.n_views, "recipe": args.recipe or "crop", "seed": args.seed}
+    views = _views(args, seed=args.seed)
     found: list[dict[str, Any]] = []
     for image in args.images:
         try:
@@ -57,11 +59,10 @@ def evaluate(args: Namespace) -> int:
     if args.batch_size is not None:
         options["batch_size"] = args.batch_size
     if _of_problems(data):
+        _check_problem_options(args)
         report = tpt.evaluate_bongard(model, data, args.methods or ["prototype", "tpt"], **options)
     else:
-        options |= {"num_workers": args.num_workers, "backend": args.backend, "n_views": args.n_views}
-        if args.recipe:
-            options["recipe"] = args.recipe
+        options |= {"num_workers": args.num_workers, "backend": args.backend, **_views(args)}
         options["prompts"] = _prompts(args, model, data.classes, data.template)
         report = tpt.evaluate(model, data, args.methods or ["zero_shot", "tpt"], **options)
     if args.json:
@@ -74,7 +75,7 @@ def evaluate(args: Namespace) -> int:
 
 def compare(args: Namespace) -> int:
     model = _model(args)
-    views: Any = {"n_views": args.n_views, "recipe": args.recipe or "crop", "seed": args.seed}
+    views = _views(args, seed=args.seed)
     if args.images and args.dataset:
         raise ValueError("compare takes images or --dataset, not both")
     if args.images:
@@ -83,7 +84,7 @@ def compare(args: Namespace) -> int:
         data = _dataset(args)
         if _of_problems(data):
             raise ValueError("compare is for images with classes; evaluate takes Bongard problems")
-        views["recipe"] = args.recipe or data.recipe
+        views.setdefault("recipe", data.recipe)
         images, prompts = data.samples, _prompts(args, model, data.classes, data.template)
     table = tpt.compare(model, images, prompts, methods=args.methods or BASELINES_AND_TPT, **views)
     _print_json(table.to_dict()) if args.json else print(table)
@@ -136,9 +137,14 @@ def models(args: Namespace) -> int:
 
     pairs = [("tiny", None), *open_clip.list_pretrained()]
     rows = [
-        {"model": name, "pretrained": tag} for name, tag in pairs if args.contains.lower() in f"{name} {tag}".lower()
+        {"model": name, "pretrained": tag}
+        for name, tag in pairs
+        if args.contains.lower() in f"{name} {tag or ''}".lower()
     ]
-    _print_json(rows) if args.json else print(Table(tuple(rows)) if rows else "none")
+    if not rows and not args.json:
+        say(f"no model has {args.contains!r} in its name")
+    else:
+        _print_json(rows) if args.json else print(Table(tuple(rows)))
     return 0
 
 
@@ -169,8 +175,24 @@ def _model(args: Namespace) -> Any:
     else:
         model = tpt.load_open_clip(args.model, args.pretrained)
     own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"  # one per rank of torchrun
-    model.module.to(args.device or own)
+    try:
+        model.module.to(args.device or own)
+    except (RuntimeError, AssertionError) as error:  # as torch reports a missing or unknown device
+        raise ValueError(f"--device {args.device or own} cannot be used: {error}") from error
     return model
+
+
+def _views(args: Namespace, **more: Any) -> dict[str, Any]:
+    """Return the view keywords that were given, so that the library's defaults hold for the others."""
+    given = {"n_views": args.n_views, "recipe": args.recipe}
+    return {**{name: value for name, value in given.items() if value is not None}, **more}
+
+
+def _check_problem_options(args: Namespace) -> None:
+    """Refuse options that Bongard problems would ignore."""
+    names = ("n_views", "recipe", "classes", "classes_file", "template", "prompt", "num_workers", "backend")
+    if given := [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) not in (None, "local")]:
+        raise ValueError(f"{', '.join(given)}: not for Bongard problems, which have no views and no class names")
 
 
 def _classes(args: Namespace) -> list[str] | None:
@@ -182,14 +204,16 @@ def _classes(args: Namespace) -> list[str] | None:
 
 def _prompts(args: Namespace, model: Any, names: Any, template: str) -> tpt.ClassPrompts:
     if not names:
-        raise ValueError("there are no class names: give --classes or --classes-file")
+        raise ValueError("there are no class names: pass --classes or --classes-file")
     context = None if args.prompt is None else tpt.load_prompt(args.prompt)
     return tpt.class_prompts(model, names, template=args.template or template, context=context)
 
 
 def _dataset(args: Namespace) -> tpt.EvalSet:
     if args.dataset is None:
-        raise ValueError("--dataset is missing: a name of 'tpt-lib datasets', or a folder of folders")
+        raise ValueError(
+            "--dataset is missing: pass a name from 'tpt-lib datasets', or a folder with a subfolder per class"
+        )
     if args.dataset in EMBEDDED:
         data = _embedded(args.dataset)
     else:

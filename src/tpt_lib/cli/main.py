@@ -1,4 +1,4 @@
-"""The entry point of ``tpt-lib``: parse, run the command, turn errors into one line and an exit code."""
+"""Run ``tpt-lib``: parse, call the command, turn errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code, 0 for success; see ``tpt-lib --help``."""
+    """Run a command; ``tpt-lib --help`` lists them.
+
+    Args:
+        argv: the arguments (default those of the process).
+
+    Returns:
+        The exit code, 0 for success.
+    """
     args = parser().parse_args(argv)
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"warning: {message}")
@@ -26,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return code
         except KeyboardInterrupt:
-            say("stopped; evaluate resumes from here when it is run again")
+            say("stopped; the same evaluate command resumes here")
             return STOPPED
         except BrokenPipeError:  # as with "| head"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -35,6 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.debug:
                 traceback.print_exc()
             expected = isinstance(error, ValueError | OSError | ImportError)
-            kind = "" if expected else f"unexpected {type(error).__name__} (--debug shows more): "
+            kind = "" if expected else f"unexpected {type(error).__name__} (--debug shows the traceback): "
             say(f"error: {kind}{error}")
             return REFUSED if expected else FAILED

@@ -1,4 +1,4 @@
-"""What the command line prints besides results."""
+"""Print what is not a result."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["say"]
 
 
 def say(text: object) -> None:
-    """Print one line to standard error, whatever line breaks the text has."""
+    """Print a text to standard error as one line, without its line breaks."""
     print(f"tpt-lib: {' '.join(str(text).split())}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The options of every command."""
+"""Define the options of every command."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["COMMANDS", "FAILED", "OK", "REFUSED", "STOPPED", "parser"]
 OK, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
 
 CODES = """exit codes:
-  0    all went well
-  1    some images could not be used (each is named), or something unexpected happened
-  2    what was asked cannot be done: a wrong option, a missing file, a run file of other settings
+  0    success
+  1    some images could not be used (each is named), or an unexpected error
+  2    invalid request: a wrong option, a missing file, a run file with different settings
   130  stopped with Ctrl-C"""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports what is wrong in one line."""
+    """Report errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(REFUSED, f"tpt-lib: error: {message}; '{self.prog} --help' has examples\n")
@@ -56,106 +56,127 @@ def _model(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--model",
         default="tiny",
-        help="'tiny', the embedded one (default); an architecture of open_clip; a folder of a transformers model",
+        help="'tiny', the embedded model (default); an open_clip architecture; or the folder of a transformers model",
     )
-    group.add_argument("--pretrained", metavar="TAG|FILE", help="weights of an open_clip architecture, as 'openai'")
-    group.add_argument("--device", help="as 'cuda:0'; by default a GPU if there is one")
+    group.add_argument(
+        "--pretrained", metavar="TAG|FILE", help="weights of an open_clip architecture, such as 'openai'"
+    )
+    group.add_argument("--device", help="torch device, such as 'cuda:0' (default: a GPU if there is one)")
 
 
 def _prompts(command: argparse.ArgumentParser, *, required: bool = False) -> None:
     group = command.add_argument_group("classes and prompts")
     either = group.add_mutually_exclusive_group(required=required)
     either.add_argument("--classes", nargs="+", metavar="NAME", help="class names")
-    either.add_argument("--classes-file", metavar="FILE", help="a file with a class name on each line")
-    group.add_argument("--template", metavar="TEXT", help="with {} for the name, as 'a photo of a {}.'")
-    group.add_argument("--prompt", metavar="FILE", help="a learned context, as CoOp and CoCoOp save them")
+    either.add_argument("--classes-file", metavar="FILE", help="text file with a class name per line")
+    group.add_argument(
+        "--template", metavar="TEXT", help="prompt with {} for the class name, such as 'a photo of a {}.'"
+    )
+    group.add_argument(
+        "--prompt", metavar="FILE", help="checkpoint with a learned context, in the format of CoOp and CoCoOp"
+    )
 
 
 def _views(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("views")
     group.add_argument(
-        "--n-views", type=int, default=64, metavar="N", help="views of each image, itself included (default 64)"
+        "--n-views", type=int, metavar="N", help="number of views per image, including the image itself (default 64)"
     )
     group.add_argument(
-        "--recipe", choices=["crop", "augmix"], help="how they are made; by default the dataset's, or crop"
+        "--recipe", choices=["crop", "augmix"], help="how views are made (default: the dataset's own, or crop)"
     )
 
 
 def _data(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("dataset")
-    group.add_argument("--dataset", metavar="NAME|FOLDER", help="a name of 'tpt-lib datasets', or a folder of folders")
-    group.add_argument("--root", metavar="FOLDER", help="where a dataset of the paper lies")
-    group.add_argument("--split", default="test", help="as 'val'; of Bongard-HOI as 'seen_act_seen_obj' (default test)")
-    group.add_argument("--subset", action="store_true", help="accept a part of the dataset")
-    group.add_argument("--limit", type=int, metavar="N", help="N samples only, spread over the dataset")
+    group.add_argument(
+        "--dataset", metavar="NAME|FOLDER", help="name from 'tpt-lib datasets', or a folder with a subfolder per class"
+    )
+    group.add_argument("--root", metavar="FOLDER", help="folder that has the datasets of the paper")
+    group.add_argument(
+        "--split", default="test", help="such as 'val', or 'seen_act_seen_obj' for Bongard-HOI (default test)"
+    )
+    group.add_argument("--subset", action="store_true", help="accept an incomplete copy of the dataset")
+    group.add_argument("--limit", type=int, metavar="N", help="use only N samples, evenly spaced over the dataset")
     group.add_argument(
         "--methods",
         nargs="+",
         metavar="NAME",
-        help="names of 'tpt-lib methods', as zero_shot and tpt; for Bongard problems prototype and tpt",
+        help="names from 'tpt-lib methods' (default: zero_shot tpt); for Bongard problems prototype and tpt",
     )
 
 
 def _classify(command: argparse.ArgumentParser) -> None:
-    command.add_argument("images", nargs="+", metavar="IMAGE")
+    command.add_argument("images", nargs="+", metavar="IMAGE", help="image files")
     _prompts(command, required=True)
     command.add_argument("--seed", type=int, default=0, help="seed of the views (default 0)")
-    command.add_argument("--method", default="tpt", metavar="NAME", help="one of 'tpt-lib methods' (default tpt)")
+    command.add_argument("--method", default="tpt", metavar="NAME", help="name from 'tpt-lib methods' (default tpt)")
     command.add_argument("--top", type=int, default=3, metavar="K", help="number of classes to show (default 3)")
 
 
 def _evaluate(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--out", metavar="FILE", help="run file (default DATASET.jsonl); an existing one is resumed")
     command.add_argument(
-        "--out", metavar="FILE", help="the run file (default DATASET.jsonl); an existing one is resumed"
+        "--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="seeds of the views (default 0)"
     )
     command.add_argument(
-        "--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="seed of the views (default 0)"
+        "--num-workers",
+        type=int,
+        metavar="N",
+        help="number of processes that make views (default: 2 with a GPU, else 0); with Ray, of actors",
+    )
+    command.add_argument("--batch-size", type=int, metavar="N", help="number of samples given to a method together")
+    command.add_argument(
+        "--backend", choices=["local", "ray"], default="local", help="where the work is done (default local)"
     )
     command.add_argument(
-        "--num-workers", type=int, metavar="N", help="processes that make views (default: 2 with a GPU)"
+        "--strict", action="store_true", help="stop at an image that cannot be used, instead of recording its error"
     )
-    command.add_argument("--batch-size", type=int, metavar="N", help="samples given to a method together")
-    command.add_argument("--backend", choices=["local", "ray"], default="local", help="ray: N actors of a Ray cluster")
-    command.add_argument("--strict", action="store_true", help="stop at an image that cannot be used")
 
 
 def _compare(command: argparse.ArgumentParser) -> None:
-    command.add_argument("images", nargs="*", metavar="IMAGE", help="images without labels, instead of a dataset")
+    command.add_argument("images", nargs="*", metavar="IMAGE", help="image files without labels, instead of a dataset")
     command.add_argument("--seed", type=int, default=0, help="seed of the views (default 0)")
 
 
 def _report(command: argparse.ArgumentParser) -> None:
-    command.add_argument("runs", nargs="+", metavar="RUN", help="run files, of one dataset or several")
-    command.add_argument("--format", choices=["table", "markdown", "csv"], default="table")
+    command.add_argument("runs", nargs="+", metavar="RUN", help="run files, of one or several datasets")
+    command.add_argument("--format", choices=["table", "markdown", "csv"], default="table", help="(default table)")
     command.add_argument(
-        "--compare", nargs=2, metavar="METHOD", help="McNemar's test between two methods, as the runs name them"
+        "--compare", nargs=2, metavar="METHOD", help="McNemar's test between two methods, by their names in the report"
     )
-    command.add_argument("--plots", metavar="FOLDER", help="save accuracies.png and reliability.png there")
+    command.add_argument("--plots", metavar="FOLDER", help="folder to save accuracies.png and reliability.png in")
 
 
 def _datasets(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--root", metavar="FOLDER", help="say which of them are found there")
+    command.add_argument("--root", metavar="FOLDER", help="folder to look for them in")
 
 
 def _models(command: argparse.ArgumentParser) -> None:
-    command.add_argument("contains", nargs="?", default="", metavar="TEXT", help="only those with this in their name")
+    command.add_argument(
+        "contains", nargs="?", default="", metavar="TEXT", help="show only models with this in their name"
+    )
 
 
 def _demo(command: argparse.ArgumentParser) -> None:
     command.add_argument("--style", default="noto-v1", help="style of the drawings (default noto-v1)")
     command.add_argument("--n", type=int, help="number of drawings (default all)")
-    command.add_argument("--seed", type=int, default=0, help="seed of their choice and of the views (default 0)")
-    command.add_argument("--out", default="tpt_demo.png", metavar="FILE", help="the figure (default tpt_demo.png)")
+    command.add_argument(
+        "--seed", type=int, default=0, help="seed of the choice of drawings and of the views (default 0)"
+    )
+    command.add_argument(
+        "--out", default="tpt_demo.png", metavar="FILE", help="file of the figure (default tpt_demo.png)"
+    )
 
 
 COMMANDS = {
     "demo": (
-        "TPT on drawings that the embedded model has never seen, offline",
+        "Run TPT on drawings in a style the embedded model was not trained on, offline",
         (_demo,),
         ["", "--style emojione-monotone --n 20 --seed 1 --out figure.png"],
     ),
     "classify": (
-        "Classify images, by default each with a prompt tuned to it; images come before the options",
+        "Classify images, each with a prompt tuned to it or by another method; pass images before options",
         (_classify, _views, _model),
         [
             "drawing.png --classes cat dog 'red panda'",
@@ -164,7 +185,7 @@ COMMANDS = {
         ],
     ),
     "evaluate": (
-        "Evaluate methods on a dataset; run again, it resumes where it was stopped",
+        "Evaluate methods on a dataset; the same command resumes a stopped run",
         (_evaluate, _data, _prompts, _views, _model),
         [
             "--dataset noto-v1 --methods zero_shot tpt",
@@ -175,7 +196,7 @@ COMMANDS = {
         ],
     ),
     "compare": (
-        "Accuracy, entropy, seconds and memory of methods on some images, side by side",
+        "Compare accuracy, entropy, seconds and memory of methods on some images",
         (_compare, _data, _prompts, _views, _model),
         ["--dataset noto-v1 --limit 20", "photo.jpg --classes cat dog --methods zero_shot tpt"],
     ),
@@ -184,7 +205,7 @@ COMMANDS = {
         (_report,),
         ["noto-v1.jsonl", "runs/*.jsonl --format markdown", "noto-v1.jsonl --compare zero-shot TPT --plots figures"],
     ),
-    "datasets": ("List the datasets that go by name", (_datasets,), ["", "--root /data"]),
-    "methods": ("List the methods with what they need and where they were published", (), [""]),
+    "datasets": ("List the datasets that can be loaded by name", (_datasets,), ["", "--root /data"]),
+    "methods": ("List the methods, what they need and where they were published", (), [""]),
     "models": ("List the models that can be loaded", (_models,), ["", "ViT-B-16"]),
 }

@@ -13,13 +13,13 @@ from typing_extensions import Unpack
 from tpt_lib.evaluation.profiling import Cost, measured
 from tpt_lib.evaluation.table import Table
 from tpt_lib.features.encode import encode_views
-from tpt_lib.methods.base import Case, Methods, as_cases
+from tpt_lib.methods.cases import Case, Methods, as_cases
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
 from tpt_lib.types import ImageLike, Images, ViewOptions
 from tpt_lib.views.augment import augment_views
-from tpt_lib.views.reading import are_several, count_images
+from tpt_lib.views.reading import are_several
 from tpt_lib.views.settings import ViewSettings
 
 __all__ = ["compare"]
@@ -121,19 +121,22 @@ def _memory(costs: list[Cost]) -> str:
     return f"{max(known):.0f} MB" if known else "memory unknown"
 
 
-def _labeled(images: Images, labels: Any, names: tuple[str, ...]) -> Iterator[tuple[ImageLike, int | None]]:
-    """Yield each image with the index of its class, if that is known."""
+def _labeled(images: Images, labels: Labels, names: tuple[str, ...]) -> Iterator[tuple[ImageLike, int | None]]:
+    """Return each image with the index of its class, if that is known. Labels given apart are checked before any work."""
     several: Any = images if are_several(images) else [images]
-    if labels is not None:
-        labels = [labels] if isinstance(labels, int | str) else labels
-        if len(labels) != count_images(images):
-            raise ValueError(f"compare: there are {len(several)} images and {len(labels)} labels; give one for each")
-    for i in range(len(several)):
-        item, label = several[i], None if labels is None else labels[i]
-        if isinstance(item, tuple):
-            item, own = item
-            label = own if labels is None else label
-        yield item, None if label is None else _index(label, names)
+    apart: Any = [labels] if isinstance(labels, int | str) else labels
+    if apart is not None and len(apart) != len(several):
+        raise ValueError(
+            f"compare: there are {len(several)} images and {len(apart)} labels; pass one label for each image"
+        )
+    known = None if apart is None else [_index(label, names) for label in apart]
+
+    def pairs() -> Iterator[tuple[ImageLike, int | None]]:
+        for i in range(len(several)):
+            image, own = several[i] if isinstance(several[i], tuple) else (several[i], None)
+            yield image, known[i] if known is not None else None if own is None else _index(own, names)
+
+    return pairs()
 
 
 def _index(label: Any, names: tuple[str, ...]) -> int:

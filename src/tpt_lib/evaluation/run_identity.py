@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from tpt_lib.models.identity import _digest
+from tpt_lib.models.identity import digest
 from tpt_lib.prompts.class_prompts import ClassPrompts
 
 __all__ = ["describe"]
@@ -41,7 +41,7 @@ def _prompts_digest(prompts: ClassPrompts) -> str:
             parts.append(one.name_tokens)
         if one.meta_net is not None:
             parts += one.meta_net.parts
-    return f"prompts {_digest(parts)}"
+    return f"prompts {digest(parts)}"
 
 
 def _named(value: Any) -> str:

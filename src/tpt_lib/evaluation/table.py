@@ -49,7 +49,7 @@ class Table:
     def to_markdown(self) -> str:
         """Return the table in Markdown, with its note."""
         head, *body = self._cells()
-        lines = [head, ["---" if i == 0 else "---:" for i in range(len(head))], *body]
+        lines = [head, ["---" if left else "---:" for left in self._left()], *body]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return f"{table}\n\n{self.note}" if self.note else table
 
@@ -58,14 +58,21 @@ class Table:
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             "  ".join(
-                cell.rjust(width) if i else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+                cell.ljust(width) if left else cell.rjust(width)
+                for cell, width, left in zip(line, widths, self._left(), strict=True)
             )
             for line in cells
         ]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *([self.note] if self.note else [])])
+        text = [line.rstrip() for line in lines]
+        return "\n".join([text[0], "-" * len(lines[0]), *text[1:], *([self.note] if self.note else [])])
 
     _repr_markdown_ = to_markdown
+
+    def _left(self) -> list[bool]:
+        """Return whether each column is aligned left: the first one, and columns of text."""
+        return [
+            i == 0 or any(isinstance(value, str) for value in self.column(name)) for i, name in enumerate(self.columns)
+        ]
 
     def _cells(self) -> list[list[str]]:
         return [self.columns, *([_shown(row[column]) for column in self.columns] for row in self.rows)]

@@ -1,4 +1,4 @@
-"""Views and images to normalized image features."""
+"""Encode views and images as normalized image features."""
 
 from tpt_lib.features.encode import encode_images, encode_views
 

@@ -1,4 +1,4 @@
-"""Views and images to normalized image features."""
+"""Encode views and images as normalized image features."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ def encode_views(
     """Encode preprocessed views as L2-normalized float32 features, without gradient.
 
     Args:
-        model: the model.
-        views: preprocessed images ``(…, N, 3, H, W)`` at the size of ``model.image_spec``, on the model's device.
-        chunk: number of views encoded together. Affects speed and memory, not results. The default is 64; on a CPU it is 8
-            views of 224 pixels, which suits its caches, and more of smaller views.
+        model: a CLIP-like model.
+        views: preprocessed images ``(…, N, 3, H, W)`` of size ``model.image_spec.size``, on the model's device.
+        chunk: number of views encoded together. Affects speed and memory, not results. The default is 64. On a CPU it is 8 for
+            views of 224 pixels or more, to fit its caches, and up to 64 for smaller views.
 
     Returns:
-        Features ``(…, N, E)`` of unit length.
+        Features ``(…, N, E)`` of unit length, on the model's device.
+
+    Raises:
+        ValueError: if the views have a wrong shape or are on another device.
+        TypeError: if the views are not floats.
 
     >>> encode_views(model, torch.rand(5, 3, 224, 224)).shape
     torch.Size([5, 256])
@@ -47,21 +51,32 @@ def encode_views(
 
 
 def encode_images(model: ClipLike, images: Images, *, chunk: int = 64) -> Float[Tensor, "n e"]:
-    """Encode images as they are, without random views, as L2-normalized float32 features.
+    """Encode images, without random views, as L2-normalized float32 features.
 
     Args:
-        model: the model.
-        images: one image, anything ``read_image`` takes; or several: a list, a tuple, a tensor ``(N, 3, H, W)`` or a dataset.
-        chunk: number of images in memory at the same time (default 64).
+        model: a CLIP-like model.
+        images: one image, anything ``read_image`` takes; or several: a list, a tuple, a tensor ``(N, 3, H, W)``, or a dataset
+            of images or of tuples that start with one.
+        chunk: number of images in memory at the same time (default 64). Affects speed and memory, not results.
 
     Returns:
-        Features ``(N, E)`` of unit length, on the model's device.
+        Features ``(N, E)`` of unit length, on the model's device; for one image ``(1, E)``.
+
+    Raises:
+        ImageError: if an image cannot be used.
+        ValueError: if there are no images, or they are features.
+        TypeError: if ``images`` is a ``DataLoader``.
 
     >>> encode_images(model, [torch.rand(3, 40, 60), torch.zeros(3, 50, 30)]).shape
     torch.Size([2, 256])
     """
     if chunk < 1:
         raise ValueError(f"encode_images: chunk must be at least 1, but got {chunk}")
+    if isinstance(images, Tensor) and images.ndim == 2:
+        raise ValueError(
+            f"encode_images: a tensor of shape {tuple(images.shape)} holds no images, which are (3, H, W) or (N, 3, H, W); "
+            "features (N, E) are encoded already: pass them on as they are, normalized to unit length"
+        )
     device, left, features = device_of(model), each_image(images), []
     while part := [preprocess(image, model.image_spec) for image in islice(left, chunk)]:
         features.append(encode_views(model, torch.stack(part).to(device)))
@@ -71,12 +86,24 @@ def encode_images(model: ClipLike, images: Images, *, chunk: int = 64) -> Float[
 
 
 def device_of(model: ClipLike) -> torch.device:
-    """Return the device that the model computes on."""
+    """Return the device of a model: that of its token embeddings."""
     return model.embed_tokens(model.tokenize([""])).device
 
 
 def as_features(caller: str, model: ClipLike, images: Images | Tensor) -> Float[Tensor, "n e"]:
-    """Return the features of images; a tensor ``(N, E)`` holds features already and is only normalized."""
+    """Return features from images or features.
+
+    Args:
+        caller: name of the function that was given them, for error messages.
+        model: a CLIP-like model.
+        images: images, as ``encode_images`` takes them; or features ``(N, E)``, which are only normalized.
+
+    Returns:
+        Features ``(N, E)`` of unit length, on the model's device, without gradient.
+
+    Raises:
+        ValueError: if features are not finite floats.
+    """
     if not (isinstance(images, Tensor) and images.ndim == 2):
         return encode_images(model, images)
     if not images.is_floating_point() or not images.isfinite().all():
@@ -90,6 +117,10 @@ def _check_views(model: ClipLike, views: Tensor) -> None:
         raise ValueError(
             f"encode_views: this model wants views of shape (N, 3, {height}, {width}), but got {tuple(views.shape)}; "
             "preprocess(image, model.image_spec) makes one from an image, [None] adds the batch dimension"
+        )
+    if views.numel() == 0:
+        raise ValueError(
+            f"encode_views: there are no views in a tensor of shape {tuple(views.shape)}; at least one is needed"
         )
     if not views.is_floating_point():
         raise TypeError(

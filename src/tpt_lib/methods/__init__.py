@@ -1,7 +1,8 @@
 """One short file per method, all of one shape. ``base`` has the contracts and the registry."""
 
 from tpt_lib.methods.base import Method, MethodEntry, OnlineMethod, get_method, list_methods, method
-from tpt_lib.methods.bongard import BongardPrediction, bongard_prototype, bongard_tpt, bongard_tpt_many
+from tpt_lib.methods.bongard import bongard_prototype, bongard_tpt, bongard_tpt_many
+from tpt_lib.methods.bongard_prediction import BongardPrediction
 from tpt_lib.methods.classify import classify
 from tpt_lib.methods.coop import Fitted, fit_cocoop, fit_coop
 from tpt_lib.methods.memo import memo_classify, memo_predict

@@ -8,7 +8,8 @@ from itertools import islice
 from typing_extensions import Unpack
 
 from tpt_lib.features.encode import encode_views
-from tpt_lib.methods.base import MethodLike, as_cases, get_method
+from tpt_lib.methods.base import get_method
+from tpt_lib.methods.cases import MethodLike, as_cases
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -18,42 +18,21 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Unpack
 
+from tpt_lib.descent import descend, warn_not_applied
 from tpt_lib.features.encode import as_features
 from tpt_lib.logits import class_logits
 from tpt_lib.methods.coop_batches import Batch, Labels, Loader, feature_width, labeled_features, training_batches
+from tpt_lib.methods.coop_checkpoint import Fitted, resume_fit, save_fit
 from tpt_lib.models.protocol import ClipLike
-from tpt_lib.prompts.checkpoints import load_checkpoint, load_prompt, save_prompt
 from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, conditional_context
 from tpt_lib.prompts.contexts import MetaNet
 from tpt_lib.text.encode import encode_prompts
-from tpt_lib.tuning import descend, warn_not_applied
 from tpt_lib.types import Images, OptimizerFactory, PathLike
 
 __all__ = ["Fitted", "fit_cocoop", "fit_coop"]
 
 WARM_UP_LR = 1e-5
 coop_sgd = partial(torch.optim.SGD, momentum=0.9, weight_decay=5e-4)
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """What supervised prompt learning found.
-
-    Attributes:
-        prompts: the prompts with the learned context (and CoCoOp's network), for ``tpt_predict``, ``save_prompt``, ….
-        losses: the mean loss of each epoch.
-        accuracies: the accuracy on the training batches of each epoch, before each step.
-        validation: the accuracy on the validation images after each epoch, if there are any.
-        epoch: the epoch that the prompts are from, counted from 1: the last, or with ``patience`` the best; 0 for the start.
-        applied: False if a loss or gradient was not finite. Learning ended there, with the prompts of the epoch before.
-    """
-
-    prompts: ClassPrompts
-    losses: list[float]
-    accuracies: list[float]
-    validation: list[float]
-    epoch: int
-    applied: bool = True
 
 
 class FitOptions(TypedDict, total=False):
@@ -125,7 +104,7 @@ def fit_coop(
         settings["checksum of the start"] = [zlib.crc32(token.detach().cpu().numpy().tobytes()) for token in free]
         fitted = Fitted(prompts, [], [], [], 0)
         if checkpoint is not None and Path(checkpoint).exists():
-            fitted = _resume(Path(checkpoint), settings, fitted, free, own)
+            fitted = resume_fit(Path(checkpoint), settings, fitted, free, own)
         for epoch in _bar(len(fitted.losses), epochs, progress):
             if patience is not None and len(fitted.validation) - fitted.epoch >= patience:
                 break
@@ -145,7 +124,7 @@ def fit_coop(
                 epoch + 1 if best else fitted.epoch,
             )
             if checkpoint is not None:
-                _save(Path(checkpoint), settings, fitted, free, own)
+                save_fit(Path(checkpoint), settings, fitted, free, own)
     return fitted
 
 
@@ -274,42 +253,6 @@ def _check(prompts: ClassPrompts, epochs: int, batch_size: int, patience: int | 
         raise ValueError(
             "fit_coop: there is no context to learn; class_prompts(model, names, context=gaussian_context(model, 16)) has one"
         )
-
-
-def _save(
-    file: Path, settings: dict[str, Any], fitted: Fitted, free: list[Tensor], optimizer: torch.optim.Optimizer
-) -> None:
-    """Save the prompts in CoOp's format, together with everything needed to resume."""
-    history = {"losses": fitted.losses, "accuracies": fitted.accuracies, "validation": fitted.validation}
-    save_prompt(
-        file,
-        fitted.prompts,
-        epoch=fitted.epoch,
-        val_result=100 * (fitted.validation or fitted.accuracies)[fitted.epoch - 1],
-        optimizer=optimizer.state_dict(),
-        resume={"free": [token.detach() for token in free], "settings": settings, "history": history},
-    )
-
-
-def _resume(
-    file: Path, settings: dict[str, Any], fitted: Fitted, free: list[Tensor], optimizer: torch.optim.Optimizer
-) -> Fitted:
-    saved = load_checkpoint(file)
-    found = saved.get("resume", {}).get("settings", {}) if isinstance(saved, dict) else {}
-    pairs = [(key, found.get(key), here) for key, here in settings.items()]
-    differ = [f"{key} is {there!r} there and {here!r} here" for key, there, here in pairs if there != here]
-    if differ:
-        raise ValueError(
-            f"fit_coop: {str(file)!r} belongs to a run with different settings ({'; '.join(differ)}). Pass another checkpoint, "
-            "or the same settings to resume"
-        )
-    for token, value in zip(free, saved["resume"]["free"], strict=True):
-        token.data.copy_(value)
-    optimizer.load_state_dict(saved["optimizer"])
-    best, device = load_prompt(file), free[0].device
-    net = None if best.meta_net is None else best.meta_net.to(device)
-    prompts = replace(fitted.prompts, context=best.context.to(device), meta_net=net)
-    return Fitted(prompts, **saved["resume"]["history"], epoch=saved["epoch"])
 
 
 def _bar(done: int, epochs: int, progress: bool | None) -> Iterable[int]:

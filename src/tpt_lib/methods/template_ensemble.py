@@ -12,6 +12,7 @@ from tpt_lib.methods.zero_shot import zero_shot_predict
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
+from tpt_lib.text.encode import check_model
 from tpt_lib.text.initial import keep
 
 __all__ = ["template_ensemble_predict"]
@@ -41,6 +42,7 @@ def template_ensemble_predict(
     torch.Size([2])
     """
     check_features("template_ensemble_predict", features)
+    check_model(model, prompts)
     if templates is None:
         import open_clip
 

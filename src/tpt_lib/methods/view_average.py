@@ -17,7 +17,7 @@ __all__ = ["average_predict"]
 
 
 @method(
-    name="view_average", title="averaged prediction", paper="Shu et al., NeurIPS 2022", published="averaged prediction"
+    name="view_average", title="averaged prediction", paper="Shu et al., NeurIPS 2022", published="Averaged prediction"
 )
 def average_predict(
     model: ClipLike, prompts: ClassPrompts, features: Float[Tensor, "*b n e"], *, fraction: float | None = None

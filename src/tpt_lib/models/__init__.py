@@ -1,5 +1,6 @@
-"""What a CLIP-like model must offer, and how existing ones offer it."""
+"""What a CLIP-like model must offer, and how existing models offer it."""
 
+from tpt_lib.models.module_clip import ModuleClip
 from tpt_lib.models.open_clip import load_open_clip
 from tpt_lib.models.protocol import CausalBlock, CausalTower, ClipLike, ImageSpec
 from tpt_lib.models.transformers import load_transformers
@@ -10,6 +11,7 @@ __all__ = [
     "CausalTower",
     "ClipLike",
     "ImageSpec",
+    "ModuleClip",
     "load_open_clip",
     "load_transformers",
     "wrap",

@@ -1,7 +1,8 @@
-"""Causal text towers laid open block by block, for the shared-prefix engine in ``text.py``.
+"""Open causal text towers block by block, for the packed text engine.
 
-Norms, activations and layer scales are the model's own modules; only the attention between positions is left to the
-engine. A tower that this file does not understand is a reason in words, and takes the general path.
+Norms, activations and layer scales are the model's own modules. Only the attention between positions is left to the
+engine. For a tower that this file does not understand, the functions return the reason, and the model takes the general
+path.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tpt_lib.models.protocol import CausalTower
 
 @dataclass(frozen=True)
 class ResBlock:
-    """A ``ResidualAttentionBlock`` of OpenAI's CLIP or open_clip: q, k and v packed in one matrix."""
+    """A ``ResidualAttentionBlock`` of OpenAI's CLIP or open_clip, with q, k and v in one matrix."""
 
     block: Any
     heads: int
@@ -36,7 +37,7 @@ class ResBlock:
 
 @dataclass(frozen=True)
 class ClipLayer:
-    """A ``CLIPEncoderLayer`` of transformers: q, k and v apart."""
+    """A ``CLIPEncoderLayer`` of transformers, with q, k and v in separate matrices."""
 
     block: Any
     heads: int
@@ -52,7 +53,7 @@ class ClipLayer:
 
 @dataclass(frozen=True)
 class Tower:
-    """Blocks between a token embedding and a final norm and projection."""
+    """A ``CausalTower`` of blocks between a token embedding and a final norm and projection."""
 
     embedding: nn.Module
     positions: Tensor
@@ -60,7 +61,7 @@ class Tower:
     norm: nn.Module
     projection: Any
     dtype: torch.dtype
-    eos: int | None  # pooled where this id first stands, or at the largest id
+    eos: int | None  # pools at the first of these ids; None pools at the largest id
 
     def embed(self, ids: Tensor) -> Tensor:
         return self.embedding(ids).to(self.dtype)
@@ -76,7 +77,15 @@ class Tower:
 
 
 def resblock_tower(module: Any, text: Any) -> CausalTower | str:
-    """The text tower of OpenAI's CLIP or of open_clip's ``CLIP`` and ``TextTransformer``."""
+    """Open the text tower of OpenAI's CLIP, or of open_clip's ``CLIP`` and ``TextTransformer``.
+
+    Args:
+        module: the whole model, whose hooks count too.
+        text: the part of it that holds the text tower.
+
+    Returns:
+        The tower, or the reason why it cannot be opened.
+    """
     if getattr(text, "cls_emb", None) is not None:
         return "a class token is appended and pooled (CoCa)"
     if not hasattr(getattr(text, "transformer", None), "resblocks"):
@@ -87,14 +96,14 @@ def resblock_tower(module: Any, text: Any) -> CausalTower | str:
         return f"the pooled position is {pooling!r}, not the end of the text"
     if getattr(transformer, "grad_checkpointing", False):
         return "gradient checkpointing is on"
-    masks = [getattr(b, "attn_mask", None) for b in blocks]  # OpenAI's blocks hold the mask, open_clip's tower does
+    masks = [getattr(b, "attn_mask", None) for b in blocks]  # in the blocks of OpenAI's CLIP
     if not all(_is_causal(m) for m in ([text.attn_mask] if hasattr(text, "attn_mask") else masks)):
         return "the attention mask is not causal"
     for block in blocks:
         if not _is_plain_attention(block.attn) or hasattr(block, "ln_1_kv") or hasattr(block, "ln_attn"):
             return f"blocks of an unknown kind ({type(block).__name__} with {type(block.attn).__name__})"
-    parts = [text.token_embedding, *blocks, text.ln_final]
-    return _unhooked(module, parts) or Tower(
+    owners, parts = [module, text, transformer], [text.token_embedding, *blocks, text.ln_final]
+    return _hooked(owners, parts) or Tower(
         embedding=text.token_embedding,
         positions=text.positional_embedding,
         blocks=[ResBlock(b, b.attn.num_heads) for b in blocks],
@@ -106,20 +115,27 @@ def resblock_tower(module: Any, text: Any) -> CausalTower | str:
 
 
 def clip_text_tower(module: Any) -> CausalTower | str:
-    """The text tower of a transformers ``CLIPModel``."""
+    """Open the text tower of a transformers ``CLIPModel``.
+
+    Args:
+        module: the whole model.
+
+    Returns:
+        The tower, or the reason why it cannot be opened.
+    """
     text = getattr(module.text_model, "text_model", module.text_model)  # transformers 4 nests it once more
     layers = list(text.encoder.layers)
     if getattr(layers[0], "gradient_checkpointing", False) or getattr(text.encoder, "gradient_checkpointing", False):
         return "gradient checkpointing is on"
-    parts = [text.embeddings.token_embedding, *layers, text.final_layer_norm]
-    return _unhooked(module, parts) or Tower(
+    owners, parts = [module, module.text_model, text, text.encoder], [text.embeddings, *layers, text.final_layer_norm]
+    return _hooked(owners, parts) or Tower(
         embedding=text.embeddings.token_embedding,
         positions=text.embeddings.position_embedding.weight,
         blocks=[ClipLayer(layer, layer.self_attn.num_heads) for layer in layers],
         norm=text.final_layer_norm,
         projection=module.text_projection,
         dtype=text.embeddings.position_embedding.weight.dtype,
-        eos=None if text.eos_token_id == 2 else text.eos_token_id,  # 2 stands in old configs, which pool by argmax
+        eos=None if text.eos_token_id == 2 else text.eos_token_id,  # old configs say 2 and pool by argmax
     )
 
 
@@ -135,8 +151,9 @@ def _is_plain_attention(attn: nn.Module) -> bool:
     return type(attn) is nn.MultiheadAttention and attn.in_proj_weight is not None and attn.bias_k is None
 
 
-def _unhooked(module: nn.Module, parts: list[nn.Module]) -> str | None:
-    for sub in [module, *(sub for part in parts for sub in part.modules())]:
+def _hooked(owners: list[nn.Module], parts: list[nn.Module]) -> str | None:
+    """Return what only the model's own forward would run: hooks on the owners or anywhere in the parts."""
+    for sub in [*owners, *(sub for part in parts for sub in part.modules())]:
         if sub._forward_hooks or sub._forward_pre_hooks or sub._backward_hooks or sub._backward_pre_hooks:
             return f"{type(sub).__name__} has hooks, which only the model's own forward runs"
         if "forward" in vars(sub):

@@ -1,8 +1,8 @@
-"""The one adapter behind all ready-made ones: a torch module run as it is, with embeddings put in for its tokens."""
+"""The adapter behind all ready-made ones: run a torch module as it is, with embeddings in place of its tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,33 +13,46 @@ from torch import Tensor, nn
 from tpt_lib.models.protocol import CausalTower, ImageSpec
 from tpt_lib.models.structural_copy import mirror
 
+Tokenizer = Callable[[list[str]], Tensor]
 
-class _Given(nn.Module):
-    """Stands where the token embedding stood, and returns the embeddings it was given."""
+TokenizerLike = Tokenizer | Callable[..., Mapping[str, object]]  # the second: transformers' tokenizers and processors
 
-    def __init__(self, embeddings: Tensor) -> None:
-        super().__init__()
-        self.embeddings = embeddings
+_SETTINGS = (bool, int, float, str, type(None))
 
-    def forward(self, _ids: Tensor) -> Tensor:
-        return self.embeddings
-
-
-_PLAIN = (bool, int, float, str)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True, eq=False)
 class ModuleClip:
-    """A torch module as a ``ClipLike``: what the libraries do differently is in the functions it is given."""
+    """A torch module as a ``ClipLike``.
+
+    The functions say where a library keeps the parts of its models. They are module-level functions, so that a wrapped
+    model can be copied and pickled if its module and its tokenizer can.
+
+    Convention:
+        Two wrapped models are equal if they wrap the same module object. A copy made by ``copy.deepcopy`` or ``pickle``
+        has a module of its own, so it is another model: prompts made for one are refused by the other.
+
+    Args:
+        module: the model, shared and never changed.
+        tokenizer: turns a list of texts into padded ids ``(K, T)``.
+        image_spec: the preprocessing the model expects.
+        image_tower: returns the image tower of a module.
+        token_embedding: returns the token embedding of a module.
+        image_features: returns unnormalized features of a module and pixels.
+        text_features: returns unnormalized features of a module and token ids.
+        tower: returns the causal text tower of a module, or the reason why there is none.
+        name: shown by ``repr`` and kept in run files (default: the module's class).
+    """
 
     module: nn.Module
-    tokenizer: Callable[[list[str]], Tensor]
+    tokenizer: Tokenizer
     image_spec: ImageSpec
-    image_tower: Callable[[Any], nn.Module]
-    token_embedding: Callable[[Any], nn.Module]
-    image_features: Callable[[Any, Tensor], Tensor]
-    text_features: Callable[[Any, Tensor], Tensor]
-    tower: Callable[[Any], CausalTower | str]
+    image_tower: Callable[[nn.Module], nn.Module]
+    token_embedding: Callable[[nn.Module], nn.Module]
+    image_features: Callable[[nn.Module, Tensor], Tensor]
+    text_features: Callable[[nn.Module, Tensor], Tensor]
+    tower: Callable[[nn.Module], CausalTower | str]
     name: str = ""
 
     def __eq__(self, other: object) -> bool:
@@ -53,58 +66,111 @@ class ModuleClip:
 
     @property
     def logit_scale(self) -> Tensor:
+        """The factor that multiplies cosine similarities, already exponentiated."""
         scale: Tensor = self.module.logit_scale  # type: ignore[assignment]
         return scale.detach().float().exp().reshape(())
 
     @property
     def logit_bias(self) -> Tensor | float:
+        """The value added to the scaled similarities; 0 if the module has none."""
         bias = getattr(self.module, "logit_bias", None)
         return 0.0 if bias is None else bias.detach().float().reshape(())
 
     def tokenize(self, texts: list[str]) -> Int[Tensor, "k t"]:
+        """Return token ids ``(K, T)``, padded to the model's context length."""
         return self.tokenizer(texts)
 
     def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]:
+        """Return token embeddings ``(K, T, D)`` without positions."""
         embedding = self.token_embedding(self.module)
         with torch.no_grad():
             return embedding(ids.to(weight_of(embedding).device))
 
     def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
+        """Return unnormalized features ``(N, E)`` of preprocessed images."""
         module, tower = self.module, self.image_tower(self.module)
-        if any(part.training for part in tower.modules()):  # else as it is: a compiled tower stays compiled
+        if any(part.training for part in tower.modules()):  # otherwise use it as it is: a compiled tower stays compiled
             module = mirror(module, {})
         return self.image_features(module, pixels.to(weight_of(tower).dtype))
 
     def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
+        """Run the text tower on token embeddings and return unnormalized features ``(K, E)``."""
         embedding, images = self.token_embedding(self.module), self.image_tower(self.module)
         given = _Given(embeddings.to(weight_of(embedding).dtype))
         module = mirror(self.module, {embedding: given, images: images})
         return self.text_features(module, ids.to(embeddings.device))
 
-    def text_parts(self) -> list[Any]:
-        """Modules, their settings and hooks, and weights, all but the image tower's."""
+    def text_parts(self) -> list[object]:
+        """Return what text features depend on: modules, settings, hooks and weights outside the image tower."""
         images = {id(part) for part in self.image_tower(self.module).modules()}
         modules = [part for part in self.module.modules() if id(part) not in images]
-        tables = [t for m in modules for t in (m._parameters, m._buffers, m._forward_hooks, m._forward_pre_hooks)]
-        settings = [
-            tuple((k, v) for k, v in vars(m).items() if isinstance(v, _PLAIN) and k != "training") for m in modules
-        ]
-        patched = [vars(m)["forward"] for m in modules if "forward" in vars(m)]
-        return [*modules, *settings, *patched, *(part for t in tables for part in t.values() if part is not None)]
+        return [*modules, *(part for module in modules for part in _own_parts(module))]
 
     def causal_tower(self) -> CausalTower | str:
+        """Return the text tower block by block, or the reason why the model does not offer it."""
         images = self.image_tower(self.module)
         return self.tower(mirror(self.module, {images: images}))
 
 
+class _Given(nn.Module):
+    """A token embedding that returns the embeddings it was made with."""
+
+    def __init__(self, embeddings: Tensor) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+
+    def forward(self, _ids: Tensor) -> Tensor:
+        return self.embeddings
+
+
+def _own_parts(module: nn.Module) -> list[object]:
+    """Return the settings (one tuple), functions, tensors and hooks of a module, without its submodules."""
+    own = vars(module)
+    settings = tuple((k, v) for k, v in own.items() if isinstance(v, _SETTINGS) and k != "training")
+    held = [v for v in own.values() if isinstance(v, Tensor) or callable(v)]  # a mask, an activation, a patched forward
+    tables = [own[name] for name in ("_parameters", "_buffers", *_HOOKS)]
+    return [settings, *held, *(part for table in tables for part in table.values() if part is not None)]
+
+
 def weight_of(module: nn.Module) -> Tensor:
-    """A weight whose dtype and device are those the module takes its input in."""
+    """Return a weight whose dtype and device are those the module expects of its input."""
     layers = [m.weight for m in module.modules() if isinstance(m, (nn.Embedding, nn.Linear, nn.Conv2d))]
     return layers[0] if layers else next(module.parameters())
 
 
-def as_tokenizer(tokenizer: Any, context_length: int, vocab_size: int) -> Callable[[list[str]], Tensor]:
-    """Any of the usual tokenizers as a function from texts to ids ``(K, T)``; CLIP's own where none is given."""
+@dataclass(frozen=True)
+class PaddedTokenizer:
+    """A transformers tokenizer as a function from texts to ids ``(K, T)``.
+
+    Args:
+        tokenizer: the transformers tokenizer.
+        context_length: the length T that texts are padded or cut to.
+    """
+
+    tokenizer: Callable[..., Mapping[str, Any]]
+    context_length: int
+
+    def __call__(self, texts: list[str]) -> Tensor:
+        """Return token ids ``(K, T)``."""
+        length = {"padding": "max_length", "max_length": self.context_length, "truncation": True}
+        return self.tokenizer(texts, **length, return_tensors="pt")["input_ids"]
+
+
+def as_tokenizer(tokenizer: TokenizerLike | None, context_length: int, vocab_size: int) -> Tokenizer:
+    """Return any of the usual tokenizers as a function from texts to ids ``(K, T)``.
+
+    Args:
+        tokenizer: a transformers tokenizer or processor, a function from texts to ids, or None for CLIP's own.
+        context_length: the length that texts are padded to.
+        vocab_size: the number of tokens the model knows. Decides whether CLIP's own tokenizer fits.
+
+    Returns:
+        The function. It can be pickled if the tokenizer can.
+
+    Raises:
+        ValueError: if there is no tokenizer and CLIP's own does not fit the model.
+        TypeError: if the tokenizer cannot be called.
+    """
     if tokenizer is None:
         import open_clip
 
@@ -115,16 +181,11 @@ def as_tokenizer(tokenizer: Any, context_length: int, vocab_size: int) -> Callab
                 "pass tokenizer=, for example open_clip.get_tokenizer(name) or AutoTokenizer.from_pretrained(path)"
             )
         return own
-    inner: Any = tokenizer.tokenizer if hasattr(tokenizer, "image_processor") else tokenizer
+    inner: Any = getattr(tokenizer, "tokenizer", None) if hasattr(tokenizer, "image_processor") else tokenizer
     if hasattr(inner, "convert_tokens_to_ids"):  # a transformers tokenizer
-
-        def tokenize(texts: list[str]) -> Tensor:
-            batch = inner(texts, padding="max_length", max_length=context_length, truncation=True, return_tensors="pt")
-            return batch["input_ids"]
-
-        return tokenize
-    if not callable(tokenizer):
+        return PaddedTokenizer(inner, context_length)
+    if not callable(inner):
         raise TypeError(
             f"wrap: tokenizer must be a function from a list of texts to padded ids, but got {type(tokenizer).__name__}"
         )
-    return tokenizer
+    return inner

@@ -1,55 +1,61 @@
-"""open_clip models, and modules built like OpenAI's CLIP, which open_clip descends from."""
+"""Load and wrap open_clip models."""
 
 from __future__ import annotations
 
 import difflib
 import pickle
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from tpt_lib.models.causal_towers import resblock_tower
-from tpt_lib.models.module_clip import ModuleClip, as_tokenizer
-from tpt_lib.models.protocol import ImageSpec
+from tpt_lib.models.module_clip import ModuleClip, TokenizerLike, as_tokenizer
+from tpt_lib.models.protocol import CausalTower, ImageSpec
+
+__all__ = ["load_open_clip"]
 
 OPEN_CLIP_CLASSES = {"CLIP", "CustomTextCLIP", "CoCa"}
-
-Tokenizer = Callable[..., Any] | None
 
 
 def load_open_clip(
     name: str,
     pretrained: str | Path | None = None,
     *,
-    tokenizer: Tokenizer = None,
+    tokenizer: TokenizerLike | None = None,
     image_spec: ImageSpec | None = None,
     quick_gelu: bool | None = None,
     **kwargs: Any,
 ) -> ModuleClip:
-    """An open_clip model with its weights, tokenizer and preprocessing.
+    """Load an open_clip model with its weights, tokenizer and preprocessing.
 
     Args:
         name: an architecture of ``open_clip.list_models()``, or ``"local-dir:…"`` or ``"hf-hub:…"``, which hold their
             own weights.
-        pretrained: a tag of ``open_clip.list_pretrained()``, or a checkpoint file (safetensors, or a state dict, which
-            is loaded with ``weights_only=True``).
-        tokenizer: instead of the architecture's own.
-        image_spec: instead of the preprocessing that belongs to the weights.
-        quick_gelu: whether the weights were trained with QuickGELU. A tag says so itself; for a file it is the
-            architecture's setting.
-        **kwargs: go to ``open_clip.create_model`` (``device=``, ``precision=``, …).
+        pretrained: a tag of ``open_clip.list_pretrained()``, or a checkpoint file: safetensors, or a state dict, which
+            is loaded with ``weights_only=True``. Required unless ``name`` holds its own weights.
+        tokenizer: replaces the architecture's own (default None).
+        image_spec: replaces the preprocessing that belongs to the weights (default None).
+        quick_gelu: whether the weights were trained with QuickGELU. By default a tag says so itself, and a file takes
+            the setting of the architecture.
+        **kwargs: passed to ``open_clip.create_model`` (``device=``, ``precision=``, …).
+
+    Returns:
+        The wrapped model.
+
+    Raises:
+        ValueError: if the architecture or the weights are unknown, do not fit each other, or could run code.
     """
     import open_clip
 
     own = name.startswith(("local-dir:", "hf-hub:"))
     if not own:
-        name = _known_name(name, open_clip.list_models())
-        pretrained = _known_weights(name, pretrained, open_clip)
-        quick_gelu = _activation(name, str(pretrained), quick_gelu, open_clip)
+        name = _known_name(name)
+        pretrained = _known_weights(name, pretrained)
+        quick_gelu = _activation(name, str(pretrained), quick_gelu)
     if quick_gelu is not None:
         kwargs["quick_gelu"] = quick_gelu
     try:
@@ -60,8 +66,8 @@ def load_open_clip(
             )
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"load_open_clip: the weights {str(pretrained or name)!r} are not loaded: they hold objects that could run code,"
-            " or are broken; a state dict of tensors, or safetensors, is wanted"
+            f"load_open_clip: refused to load the weights {str(pretrained or name)!r}, because the file is broken or holds "
+            "objects that could run code; pass safetensors or a state dict of tensors"
         ) from error
     except RuntimeError as error:
         if "state_dict" not in str(error):
@@ -72,56 +78,26 @@ def load_open_clip(
     return replace(wrapped, name=f"{name} {Path(str(pretrained or '')).name}".strip())
 
 
-def wrap_open_clip(module: nn.Module, tokenizer: Tokenizer, image_spec: ImageSpec | None) -> ModuleClip | None:
-    """A ``ClipLike`` around open_clip's ``CLIP``, ``CustomTextCLIP`` or ``CoCa``, or None for anything else."""
-    if not any(c.__module__.startswith("open_clip.") and c.__name__ in OPEN_CLIP_CLASSES for c in type(module).__mro__):
-        return None
-    text: Any = getattr(module, "text", module)
-    length = text.context_length if hasattr(text, "token_embedding") else 77  # as open_clip's tokenizers pad for them
-    return ModuleClip(
-        module=module,
-        tokenizer=as_tokenizer(tokenizer, length, text.vocab_size),
-        image_spec=image_spec or _open_clip_spec(module),
-        image_tower=lambda m: m.visual,
-        token_embedding=_token_embedding,
-        image_features=lambda m, pixels: m.encode_image(pixels, normalize=False),
-        text_features=lambda m, ids: m.encode_text(ids, normalize=False),
-        tower=lambda m: resblock_tower(m, getattr(m, "text", m)),
-    )
+def _known_name(name: str) -> str:
+    """Return the name as open_clip spells it."""
+    import open_clip
 
-
-def _token_embedding(module: Any) -> nn.Module:
-    text = getattr(module, "text", module)
-    return text.token_embedding if hasattr(text, "token_embedding") else text.transformer.get_input_embeddings()
-
-
-def _open_clip_spec(module: Any) -> ImageSpec:
-    visual: Any = module.visual
-    cfg: dict[str, Any] = getattr(visual, "preprocess_cfg", {})
-    size = cfg.get("size", visual.image_size)
-    return ImageSpec(
-        size=(size, size) if isinstance(size, int) else (size[0], size[1]),
-        mean=tuple(cfg.get("mean", ImageSpec.mean)),
-        std=tuple(cfg.get("std", ImageSpec.std)),
-        interpolation=cfg.get("interpolation", ImageSpec.interpolation),
-        resize_mode=cfg.get("resize_mode", ImageSpec.resize_mode),
-        fill=cfg.get("fill_color", ImageSpec.fill),
-    )
-
-
-def _known_name(name: str, names: list[str]) -> str:
+    names = open_clip.list_models()
     clean = name.replace("/", "-")
     if clean not in names:
         near = difflib.get_close_matches(clean.lower(), [n.lower() for n in names], n=4, cutoff=0.5)
         hint = [n for n in names if n.lower() in near]
         raise ValueError(
             f"load_open_clip: open_clip has no architecture {name!r}; near matches are {', '.join(hint) or 'none'}. "
-            "open_clip.list_models() lists all; a folder is 'local-dir:path'"
+            "open_clip.list_models() lists all; for a folder, write 'local-dir:path'"
         )
     return clean
 
 
-def _known_weights(name: str, pretrained: str | Path | None, open_clip: Any) -> str | Path:
+def _known_weights(name: str, pretrained: str | Path | None) -> str | Path:
+    """Return the weights if they are a tag of the architecture or a file."""
+    import open_clip
+
     tags = ", ".join(open_clip.list_pretrained_tags_by_model(name)) or "none"
     if pretrained is None:
         raise ValueError(
@@ -135,8 +111,10 @@ def _known_weights(name: str, pretrained: str | Path | None, open_clip: Any) -> 
     return pretrained
 
 
-def _activation(name: str, tag: str, asked: bool | None, open_clip: Any) -> bool | None:
-    """QuickGELU or not: as asked, else as the tag says, else (None) as the architecture says."""
+def _activation(name: str, tag: str, asked: bool | None) -> bool | None:
+    """Return whether to use QuickGELU: as asked, else as the tag says, else None for the architecture's setting."""
+    import open_clip
+
     if asked is not None or not open_clip.is_pretrained_cfg(name, tag):
         return asked
     of_tag = bool(open_clip.get_pretrained_cfg(name, tag).get("quick_gelu", False))
@@ -144,6 +122,71 @@ def _activation(name: str, tag: str, asked: bool | None, open_clip: Any) -> bool
     if of_name and not of_tag:
         raise ValueError(
             f"load_open_clip: the architecture {name!r} has QuickGELU and the tag {tag!r} is registered without it; "
-            "say which the weights were trained with, quick_gelu=True or quick_gelu=False"
+            "pass quick_gelu=True or quick_gelu=False, whichever the weights were trained with"
         )
     return of_tag
+
+
+def wrap_open_clip(
+    module: nn.Module, tokenizer: TokenizerLike | None, image_spec: ImageSpec | None
+) -> ModuleClip | None:
+    """Wrap open_clip's ``CLIP``, ``CustomTextCLIP`` or ``CoCa``.
+
+    Args:
+        module: the model.
+        tokenizer: as for ``wrap``.
+        image_spec: as for ``wrap``.
+
+    Returns:
+        The wrapped model, or None for any other class.
+    """
+    if not any(c.__module__.startswith("open_clip.") and c.__name__ in OPEN_CLIP_CLASSES for c in type(module).__mro__):
+        return None
+    text = _text(module)
+    length = text.context_length if hasattr(text, "token_embedding") else 77  # as open_clip's tokenizers pad for them
+    return ModuleClip(
+        module=module,
+        tokenizer=as_tokenizer(tokenizer, length, text.vocab_size),
+        image_spec=image_spec or _image_spec(module),
+        image_tower=attrgetter("visual"),
+        token_embedding=_token_embedding,
+        image_features=_image_features,
+        text_features=_text_features,
+        tower=_tower,
+    )
+
+
+def _text(module: Any) -> Any:
+    """Return the part that holds the text tower: ``CLIP`` itself, or the ``text`` of ``CustomTextCLIP`` and ``CoCa``."""
+    return getattr(module, "text", module)
+
+
+def _token_embedding(module: nn.Module) -> nn.Module:
+    text = _text(module)
+    return text.token_embedding if hasattr(text, "token_embedding") else text.transformer.get_input_embeddings()
+
+
+def _image_features(module: Any, pixels: Tensor) -> Tensor:
+    return module.encode_image(pixels, normalize=False)
+
+
+def _text_features(module: Any, ids: Tensor) -> Tensor:
+    return module.encode_text(ids, normalize=False)
+
+
+def _tower(module: nn.Module) -> CausalTower | str:
+    return resblock_tower(module, _text(module))
+
+
+def _image_spec(module: Any) -> ImageSpec:
+    visual = module.visual
+    cfg: dict[str, Any] = getattr(visual, "preprocess_cfg", {})
+    size = cfg.get("size", visual.image_size)
+    return ImageSpec(
+        size=(size, size) if isinstance(size, int) else (size[0], size[1]),
+        mean=tuple(cfg.get("mean", ImageSpec.mean)),
+        std=tuple(cfg.get("std", ImageSpec.std)),
+        interpolation=cfg.get("interpolation", ImageSpec.interpolation),
+        resize_mode=cfg.get("resize_mode", ImageSpec.resize_mode),
+        fill=cfg.get("fill_color", ImageSpec.fill),
+    )

@@ -1,15 +1,15 @@
-"""Modules built like OpenAI's CLIP."""
+"""Wrap modules built like OpenAI's CLIP."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from tpt_lib.models.causal_towers import resblock_tower
-from tpt_lib.models.module_clip import ModuleClip, as_tokenizer
-from tpt_lib.models.open_clip import Tokenizer
-from tpt_lib.models.protocol import ImageSpec
+from tpt_lib.models.module_clip import ModuleClip, TokenizerLike, as_tokenizer
+from tpt_lib.models.protocol import CausalTower, ImageSpec
 
 OPENAI_PARTS = [
     "visual",
@@ -19,12 +19,26 @@ OPENAI_PARTS = [
     "ln_final",
     "text_projection",
     "logit_scale",
+    "encode_image",
+    "encode_text",
 ]
 
 
-def wrap_openai(module: nn.Module, tokenizer: Tokenizer, image_spec: ImageSpec | None) -> ModuleClip | None:
-    """A ``ClipLike`` around a module with the parts of OpenAI's CLIP, or None if some are missing."""
-    if not all(hasattr(module, part) for part in [*OPENAI_PARTS, "encode_image", "encode_text"]):
+def wrap_openai(module: nn.Module, tokenizer: TokenizerLike | None, image_spec: ImageSpec | None) -> ModuleClip | None:
+    """Wrap a module with the parts of OpenAI's CLIP.
+
+    Args:
+        module: the model.
+        tokenizer: as for ``wrap``.
+        image_spec: as for ``wrap``.
+
+    Returns:
+        The wrapped model, or None if the module lacks one of the parts.
+
+    Raises:
+        ValueError: if the module does not say how large its images are and ``image_spec`` is None.
+    """
+    if not all(hasattr(module, part) for part in OPENAI_PARTS):
         return None
     parts: Any = module
     if image_spec is None:
@@ -35,9 +49,21 @@ def wrap_openai(module: nn.Module, tokenizer: Tokenizer, image_spec: ImageSpec |
         module=module,
         tokenizer=as_tokenizer(tokenizer, len(parts.positional_embedding), parts.token_embedding.num_embeddings),
         image_spec=image_spec,
-        image_tower=lambda m: m.visual,
-        token_embedding=lambda m: m.token_embedding,
-        image_features=lambda m, pixels: m.encode_image(pixels),
-        text_features=lambda m, ids: m.encode_text(ids),
-        tower=lambda m: resblock_tower(m, m),
+        image_tower=attrgetter("visual"),
+        token_embedding=attrgetter("token_embedding"),
+        image_features=_image_features,
+        text_features=_text_features,
+        tower=_tower,
     )
+
+
+def _image_features(module: Any, pixels: Tensor) -> Tensor:
+    return module.encode_image(pixels)
+
+
+def _text_features(module: Any, ids: Tensor) -> Tensor:
+    return module.encode_text(ids)
+
+
+def _tower(module: nn.Module) -> CausalTower | str:
+    return resblock_tower(module, module)

@@ -22,16 +22,19 @@ OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """How a model wants its images: the few facts that its preprocessing consists of.
+    """The preprocessing a model expects of its images.
 
     Args:
         size: height and width in pixels.
-        mean: what is subtracted from each channel of an image in [0, 1].
-        std: what each channel is then divided by.
-        interpolation: ``"bicubic"``, ``"bilinear"``, ``"lanczos"`` or ``"nearest"``; antialiased.
-        resize_mode: ``"shortest"`` fits the short side and crops the centre (CLIP), ``"squash"`` ignores the aspect
-            ratio (SigLIP), ``"longest"`` fits the long side and pads.
-        fill: the grey level in 0..255 that ``"longest"`` pads with.
+        mean: subtracted from each channel of an image in [0, 1] (default: OpenAI's CLIP).
+        std: divides each channel after that (default: OpenAI's CLIP).
+        interpolation: ``"bicubic"`` (default), ``"bilinear"``, ``"lanczos"`` or ``"nearest"``; antialiased.
+        resize_mode: ``"shortest"`` (default) resizes the short side and crops the center, as CLIP does. ``"squash"``
+            ignores the aspect ratio, as SigLIP does. ``"longest"`` resizes the long side and pads.
+        fill: gray level in 0..255 that ``"longest"`` pads with (default 0).
+
+    Raises:
+        ValueError: if a value is out of range or not one of those listed.
 
     >>> ImageSpec((224, 224)).resize_mode
     'shortest'
@@ -61,58 +64,61 @@ class ImageSpec:
 
 @runtime_checkable
 class ClipLike(Protocol):
-    """All that the library needs of a model. Write these members to bring an unusual checkpoint.
+    """A model the library can use. Write these seven members to bring an unusual checkpoint.
 
-    Features are the model's own, not normalised. ``encode_embeddings`` takes token *embeddings*, so that a learned context
-    can stand where words stood; the ids come along because models pool and mask by them. Computation is in eval mode.
+    Features are the model's own and are not normalized. ``encode_embeddings`` takes token *embeddings*, so that a learned
+    context can replace words. It also takes the ids, because models pool and mask by them. All computation is in eval
+    mode, whatever mode the model is in.
     """
 
     @property
     def image_spec(self) -> ImageSpec:
-        """How the model wants its images."""
+        """The preprocessing the model expects."""
 
     @property
     def logit_scale(self) -> Tensor | float:
-        """The factor on cosine similarities, already exponentiated."""
+        """The factor that multiplies cosine similarities, already exponentiated."""
 
     @property
     def logit_bias(self) -> Tensor | float:
-        """What is added to the scaled similarities; 0 where there is none."""
+        """The value added to the scaled similarities; 0 if the model has none."""
 
     def tokenize(self, texts: list[str]) -> Int[Tensor, "k t"]:
-        """Token ids, padded to the model's context length."""
+        """Return token ids ``(K, T)``, padded to the model's context length."""
 
     def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]:
-        """Token embeddings, without positions."""
+        """Return token embeddings ``(K, T, D)`` without positions."""
 
     def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
-        """Features of preprocessed images."""
+        """Return features ``(N, E)`` of preprocessed images."""
 
     def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
-        """The text tower from token embeddings on."""
+        """Run the text tower on token embeddings and return features ``(K, E)``."""
 
 
 @runtime_checkable
 class CausalBlock(Protocol):
-    """One pre-norm residual block of a causal text tower, cut where positions meet: at the attention."""
+    """One pre-norm residual block of a causal text tower, split at the attention, where positions interact."""
 
     @property
     def heads(self) -> int:
-        """How many heads its attention has."""
+        """The number of attention heads."""
 
     def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values ``(…, D)`` of the normed input."""
+        """Return queries, keys and values ``(…, D)`` of the normalized input."""
 
     def merge(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The block's output from its input and the attended values, both ``(…, D)``."""
+        """Return the block's output from its input and the attended values, both ``(…, D)``."""
 
 
 @runtime_checkable
 class CausalTower(Protocol):
-    """A causal text tower laid open block by block: the optional second Protocol, which makes a model fast.
+    """A causal text tower, block by block: the optional second Protocol, which makes a model fast.
 
-    A model offers it as a method ``causal_tower() -> CausalTower | str``, a string being the reason why there is none; and
-    with ``text_parts() -> list``, the weights, modules and hooks that text features depend on, it lets those be kept.
+    A model offers it with a method ``causal_tower() -> CausalTower | str``. A string is the reason why there is none.
+
+    A second optional method lets text features be cached: ``text_parts() -> list`` returns the modules, hooks and
+    weights that text features depend on. A tuple in that list is read as settings, and compared by value.
     """
 
     @property
@@ -124,10 +130,10 @@ class CausalTower(Protocol):
         """The blocks, first to last."""
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Token embeddings, without positions, in the dtype the blocks compute in."""
+        """Return token embeddings without positions, in the dtype the blocks compute in."""
 
     def pool(self, ids: Tensor) -> Tensor:
-        """The position ``(K,)`` whose state becomes the feature."""
+        """Return the position ``(K,)`` whose state becomes the feature."""
 
     def finish(self, x: Tensor) -> Tensor:
-        """Features ``(…, E)`` from the last block's output ``(…, D)`` at the pooled position."""
+        """Return features ``(…, E)`` from the last block's output ``(…, D)`` at the pooled position."""

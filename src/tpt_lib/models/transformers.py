@@ -1,10 +1,11 @@
-"""transformers models: CLIP, SigLIP, SigLIP 2, Chinese-CLIP, AltCLIP."""
+"""Load and wrap transformers models: CLIP, SigLIP, SigLIP 2, Chinese-CLIP, AltCLIP."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tpt_lib.models.causal_towers import clip_text_tower
-from tpt_lib.models.module_clip import ModuleClip, as_tokenizer
+from tpt_lib.models.module_clip import ModuleClip, TokenizerLike, as_tokenizer
 from tpt_lib.models.protocol import ImageSpec
+
+__all__ = ["load_transformers"]
 
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # PIL's numbers
 
@@ -24,48 +27,65 @@ CLASSES = {"CLIPModel", "SiglipModel", "Siglip2Model", *PAD_MASKED}
 
 
 def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = None, **kwargs: Any) -> ModuleClip:
-    """A transformers model with its weights, tokenizer and preprocessing, from a folder or a hub id.
+    """Load a transformers model with its weights, tokenizer and preprocessing.
 
     Args:
-        path_or_id: what ``from_pretrained`` takes.
-        image_spec: instead of the preprocessing that lies beside the weights.
-        **kwargs: go to ``AutoModel.from_pretrained`` (``dtype=``, ``revision=``, …).
+        path_or_id: a folder or a hub id, as for ``from_pretrained``.
+        image_spec: replaces the preprocessing that is stored with the weights (default None).
+        **kwargs: passed to ``AutoModel.from_pretrained`` (``dtype=``, ``revision=``, …).
+
+    Returns:
+        The wrapped model.
+
+    Raises:
+        ValueError: if the weights do not fit the model or could run code.
+        TypeError: if the model is of a class that is not known.
     """
     try:
         from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
     except ImportError as error:
         raise ImportError('load_transformers needs transformers: pip install "tpt_lib[transformers]"') from error
 
-    trust = {
-        "trust_remote_code": kwargs.pop("trust_remote_code", False)
-    }  # else transformers asks, and waits for an answer
+    # without an answer, transformers asks on the terminal and waits
+    trust = {"trust_remote_code": kwargs.pop("trust_remote_code", False)}
     try:
         module, info = AutoModel.from_pretrained(
             path_or_id, output_loading_info=True, ignore_mismatched_sizes=True, **trust, **kwargs
         )
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"load_transformers: the weights of {str(path_or_id)!r} are not loaded: they hold objects that could run code, or "
-            "are broken; safetensors are wanted"
+            f"load_transformers: refused to load the weights of {str(path_or_id)!r}, because they are broken or hold objects "
+            "that could run code; pass safetensors"
         ) from error
     if absent := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
         raise ValueError(
             f"load_transformers: the checkpoint {str(path_or_id)!r} does not fit {type(module).__name__}: "
-            f"{len(absent)} weights are missing or of another shape, among them {', '.join(absent[:5])}"
+            f"{len(absent)} weights are missing or have another shape, among them {', '.join(absent[:5])}"
         )
     if image_spec is None:
         image_spec = _processor_spec(AutoImageProcessor.from_pretrained(path_or_id, **trust))
     wrapped = wrap_transformers(module, AutoTokenizer.from_pretrained(path_or_id, **trust), image_spec)
     if wrapped is None:
         known = ", ".join(sorted(CLASSES))
-        raise TypeError(f"load_transformers: {str(path_or_id)!r} is a {type(module).__name__}; known are {known}")
+        raise TypeError(
+            f"load_transformers: {str(path_or_id)!r} is a {type(module).__name__}; known classes are {known}"
+        )
     return replace(wrapped, name=Path(path_or_id).name)
 
 
 def wrap_transformers(
-    module: nn.Module, tokenizer: Callable[..., Any] | None, image_spec: ImageSpec | None
+    module: nn.Module, tokenizer: TokenizerLike | None, image_spec: ImageSpec | None
 ) -> ModuleClip | None:
-    """A ``ClipLike`` around one of the transformers classes above, or None for anything else."""
+    """Wrap a transformers ``CLIPModel``, ``SiglipModel``, ``Siglip2Model``, ``ChineseCLIPModel`` or ``AltCLIPModel``.
+
+    Args:
+        module: the model.
+        tokenizer: as for ``wrap``. A processor also says how images are preprocessed.
+        image_spec: as for ``wrap``.
+
+    Returns:
+        The wrapped model, or None for any other class.
+    """
     kinds = {c.__name__ for c in type(module).__mro__ if c.__module__.startswith("transformers.")} & CLASSES
     if not kinds:
         return None
@@ -78,16 +98,24 @@ def wrap_transformers(
         module=module,
         tokenizer=as_tokenizer(tokenizer, _context_length(text), text.vocab_size),
         image_spec=image_spec,
-        image_tower=lambda m: m.vision_model,
-        token_embedding=lambda m: m.text_model.get_input_embeddings(),
+        image_tower=attrgetter("vision_model"),
+        token_embedding=_token_embedding,
         image_features=_patch_features if kind == "Siglip2Model" else _image_features,
         text_features=_masked_text_features if kind in PAD_MASKED else _text_features,
-        tower=clip_text_tower if kind == "CLIPModel" else lambda _: f"{kind} is not a causal CLIP tower",
+        tower=clip_text_tower if kind == "CLIPModel" else partial(_no_tower, kind),
     )
 
 
+def _token_embedding(module: Any) -> nn.Module:
+    return module.text_model.get_input_embeddings()
+
+
+def _no_tower(kind: str, _module: nn.Module) -> str:
+    return f"{kind} is not a causal CLIP tower"
+
+
 def _features(output: Any) -> Tensor:
-    """Transformers 5 returns an output object where 4 returned the features."""
+    """Return the features, which are in an output object since transformers 5."""
     return output if isinstance(output, Tensor) else output.pooler_output
 
 
@@ -96,7 +124,7 @@ def _image_features(module: Any, pixels: Tensor) -> Tensor:
 
 
 def _patch_features(module: Any, pixels: Tensor) -> Tensor:
-    """SigLIP 2 takes patches and their grid, so that it can take any aspect ratio; views are all of one size."""
+    """Return features of SigLIP 2, which takes patches and their grid. Our views all have one size."""
     size = module.config.vision_config.patch_size
     patches = rearrange(pixels, "n c (h p) (w q) -> n (h w) (p q c)", p=size, q=size)
     grid = [pixels.shape[2] // size, pixels.shape[3] // size]
@@ -119,7 +147,7 @@ def _masked_text_features(module: Any, ids: Tensor) -> Tensor:
 
 
 def _context_length(text: Any) -> int:
-    """Positions a text may fill. XLM-R numbers them from ``pad_token_id + 1``, and Chinese-CLIP was trained with 52."""
+    """Return the length of a text. XLM-R counts positions from ``pad_token_id + 1``; Chinese-CLIP was trained with 52."""
     if text.model_type == "altclip_text_model":
         return min(77, int(text.max_position_embeddings) - int(text.pad_token_id) - 1)
     if text.model_type == "chinese_clip_text_model":
@@ -128,6 +156,7 @@ def _context_length(text: Any) -> int:
 
 
 def _default_spec(kind: str, module: Any) -> ImageSpec:
+    """Return the preprocessing that models of this class were trained with."""
     vision = module.config.vision_config
     half = (0.5, 0.5, 0.5)
     if kind == "Siglip2Model":
@@ -138,6 +167,7 @@ def _default_spec(kind: str, module: Any) -> ImageSpec:
 
 
 def _processor_spec(processor: Any) -> ImageSpec:
+    """Return the preprocessing of an image processor."""
     mean, std = tuple(processor.image_mean), tuple(processor.image_std)
     interpolation: Any = RESAMPLING[int(processor.resample)]
     if hasattr(processor, "max_num_patches"):
@@ -149,7 +179,7 @@ def _processor_spec(processor: Any) -> ImageSpec:
     crop = dict(processor.crop_size)
     if {crop["height"], crop["width"]} != {size.get("shortest_edge")}:
         raise ValueError(
-            f"wrap: the image processor resizes to {size} and then crops {crop}, which an ImageSpec does not express; "
-            "pass image_spec= with the size that comes nearest"
+            f"wrap: the image processor resizes to {size} and then crops {crop}, which an ImageSpec cannot express; "
+            "pass image_spec= with the nearest size"
         )
     return ImageSpec((crop["height"], crop["width"]), mean, std, interpolation, "shortest")

@@ -1,12 +1,12 @@
-"""Ready-made wrappers: open_clip, transformers and OpenAI-style CLIP modules as ``ClipLike``."""
+"""Wrap a CLIP of any known library as a ``ClipLike``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
+from tpt_lib.models.module_clip import TokenizerLike
 from tpt_lib.models.open_clip import wrap_open_clip
 from tpt_lib.models.openai import wrap_openai
 from tpt_lib.models.protocol import ClipLike, ImageSpec
@@ -16,18 +16,25 @@ __all__ = ["wrap"]
 
 
 def wrap(
-    model: nn.Module | ClipLike, tokenizer: Callable[..., Any] | None = None, *, image_spec: ImageSpec | None = None
+    model: nn.Module | ClipLike, tokenizer: TokenizerLike | None = None, *, image_spec: ImageSpec | None = None
 ) -> ClipLike:
-    """A ``ClipLike`` around a CLIP you already have. The model is shared, never copied, moved or changed.
+    """Wrap a CLIP you already have as a ``ClipLike``. The model is shared, never copied, moved or changed.
 
     Args:
         model: an open_clip ``CLIP``, ``CustomTextCLIP`` or ``CoCa``; a transformers ``CLIPModel``, ``SiglipModel``,
             ``Siglip2Model``, ``ChineseCLIPModel`` or ``AltCLIPModel``; an OpenAI-style CLIP module; or a ``ClipLike``,
-            which comes back as it is.
+            which is returned as it is.
         tokenizer: an open_clip tokenizer, a transformers tokenizer or processor, or any function from a list of texts
-            to padded ids. Not needed for the 49408 tokens of CLIP's own vocabulary. open_clip's
-            ``get_tokenizer(name)`` also cleans texts as the model was trained with, which a bare one does not.
-        image_spec: how images are preprocessed; by default what the model (or the processor) says of itself.
+            to padded ids. Default: CLIP's own, for models with its 49408 tokens. open_clip's ``get_tokenizer(name)``
+            also cleans texts as in the model's training, which a bare tokenizer does not.
+        image_spec: how images are preprocessed. Default: what the model or the processor says.
+
+    Returns:
+        The wrapped model. It can be copied and pickled if the model and its tokenizer can.
+
+    Raises:
+        TypeError: if no adapter knows the model, or it is a ``ClipLike`` and came with a tokenizer or an image_spec.
+        ValueError: if the model needs a tokenizer or an image_spec that was not given.
 
     >>> import open_clip
     >>> wrap(open_clip.create_model("ViT-S-32-alt")).image_spec.size

@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from tpt_lib.evaluation.profiling import measured
 from tpt_lib.evaluation.table import Table
 from tpt_lib.features.encode import encode_views
-from tpt_lib.methods.base import Case, Methods, Prompts, as_cases
+from tpt_lib.methods.cases import Case, Methods, Prompts, as_cases
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, is_learned
@@ -60,16 +60,20 @@ def budget_table(
     """
     device, settings = prompts.context.device, ViewSettings.of("budget_table", **views)
 
-    def run(case: Case, n_views: int) -> Prediction:
+    def given(case: Case, n_views: int) -> Tensor:
         options: Any = {**vars(settings), "n_views": n_views, "device": device}
         made = augment_views(image, model.image_spec, **options)
-        given = made if case.needs_views else encode_views(model, made)
-        return case.predict(model, [given], [given])[0]
+        return made if case.needs_views else encode_views(model, made)
+
+    def run(case: Case, n_views: int) -> Prediction:
+        return _predict(model, case, given(case, n_views))
 
     rows = []
     for case in as_cases("budget_table", methods, prompts):
-        found = run(case, settings.n_views)
-        alone = found.tuned is None and found.selected is None and run(case, 1).logits.equal(found.logits)
+        all_views = given(case, settings.n_views)
+        found = _predict(model, case, all_views)
+        alone = found.tuned is None and found.selected is None
+        alone = alone and _predict(model, case, all_views[:1]).logits.allclose(found.logits, rtol=1e-4, atol=1e-4)
         number = 1 if alone else settings.n_views
         costs = [measured(partial(run, case, number), device)[1] for _ in range(REPEATS)]
         learned = any(map(is_learned, _all(case.prompts)))
@@ -131,6 +135,10 @@ def strategy_table(
             }
         )
     return Table(tuple(rows))
+
+
+def _predict(model: ClipLike, case: Case, given: Tensor) -> Prediction:
+    return case.predict(model, [given], [given])[0]
 
 
 def _all(prompts: Prompts) -> list[ClassPrompts]:

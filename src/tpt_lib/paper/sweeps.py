@@ -12,7 +12,8 @@ from typing_extensions import Unpack
 
 from tpt_lib.evaluation.compare import Labels, table_of
 from tpt_lib.evaluation.table import Table
-from tpt_lib.methods.base import Case, MethodLike, get_method
+from tpt_lib.methods.base import get_method
+from tpt_lib.methods.cases import Case, MethodLike
 from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.tpt import tpt_predict
 from tpt_lib.models.protocol import ClipLike

@@ -19,7 +19,7 @@ from tpt_lib.methods.coop import Fitted, fit_coop
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import class_prompts
 from tpt_lib.prompts.contexts import LearnedPrompt, gaussian_context
-from tpt_lib.types import PathLike
+from tpt_lib.types import PathLike, check_options
 
 __all__ = ["relative_improvement", "transfer_matrix"]
 
@@ -102,6 +102,7 @@ def transfer_matrix(
     >>> table.column("source"), table.column("one"), table.column("two")
     (['one', 'TPT'], [None, 0.0], [0.0, 0.0])
     """
+    check_options("transfer_matrix", evaluation, EvaluateOptions)
     _check(sources, targets)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)

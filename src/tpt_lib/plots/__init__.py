@@ -1,4 +1,4 @@
-"""Figures: each function returns a matplotlib ``Figure``, which the caller shows or saves."""
+"""Draw results. Each function returns a matplotlib ``Figure`` to show or save."""
 
 from tpt_lib.plots.bongard import plot_bongard
 from tpt_lib.plots.improvement import plot_improvement

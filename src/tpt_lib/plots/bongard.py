@@ -1,4 +1,4 @@
-"""A Bongard problem as a picture."""
+"""Draw a Bongard problem."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tpt_lib.methods.bongard import BongardPrediction
+from tpt_lib.methods.bongard_prediction import BongardPrediction
 from tpt_lib.plots.figure import RIGHT, WRONG, new_figure, show_pixels
 from tpt_lib.views.reading import each_image
 
@@ -20,7 +20,7 @@ def plot_bongard(prediction: BongardPrediction) -> Figure:
     """Draw a Bongard problem: its positives, its negatives, and the queries with their verdicts.
 
     Args:
-        prediction: what ``bongard_tpt`` said about images; features cannot be drawn.
+        prediction: what ``bongard_tpt`` returned for images; features cannot be drawn.
 
     Returns:
         The figure.
@@ -32,7 +32,7 @@ def plot_bongard(prediction: BongardPrediction) -> Figure:
     5
     """
     if any(isinstance(images, Tensor) and images.ndim == 2 for images in prediction.images):
-        raise ValueError("plot_bongard: this problem was given as features; give bongard_tpt images to see them")
+        raise ValueError("plot_bongard: this problem was given as features; pass images to bongard_tpt to draw them")
     rows = [list(each_image(images)) for images in prediction.images]
     verdicts = [
         f"{v}, {max(p, 1 - p):.2f}" for v, p in zip(prediction.verdicts, prediction.probs.tolist(), strict=True)

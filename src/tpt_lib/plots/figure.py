@@ -1,4 +1,4 @@
-"""What all figures share."""
+"""Colors and helpers that all figures share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def show_pixels(axes: Any, image: ImageLike, title: str = "", color: str = "black") -> None:
-    """Draw an image of any kind that ``read_image`` takes, framed in a color, under a title."""
+    """Draw an image, as ``read_image`` takes it, with a colored frame and a title."""
     axes.imshow(read_image(image).permute(1, 2, 0).numpy())
     axes.set(xticks=[], yticks=[])
     axes.set_title(title, fontsize=8, color=color)

@@ -1,4 +1,4 @@
-"""The matrix of figure 3 as a picture."""
+"""Draw the matrix of figure 3."""
 
 from __future__ import annotations
 

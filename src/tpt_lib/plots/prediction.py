@@ -1,4 +1,4 @@
-"""What tuning did to one image."""
+"""Draw what tuning did to one image."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def plot_prediction(
 ) -> Figure:
     """Draw what tuning did to one image (as in appendix A.7).
 
-    Above are the image and its likeliest classes before and after; below is what each view says about every class, with the
-    selected views in blue.
+    The upper row has the image and its likeliest classes before and after tuning. The lower row has the probabilities of
+    every class in each view, with the selected views in blue.
 
     Args:
         prediction: what ``tpt_predict`` said about one image.
         image: the image, anything ``read_image`` takes.
         before: logits of the views ``(N, K)`` before tuning: ``class_logits(model, features, encode_prompts(model, prompts))``.
         after: the same after tuning, with ``encode_prompts(model, prompts, prediction.context)``.
-        truth: the true class, if it is known.
+        truth: the true class; drawn above the image and in green among the bars (default None).
         top: number of classes with bars (default 5).
 
     Returns:

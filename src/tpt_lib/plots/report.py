@@ -1,4 +1,4 @@
-"""Figures of a report: accuracies and reliability."""
+"""Draw a report: accuracies and reliability."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["plot_accuracies", "plot_reliability"]
 
 
 def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
-    """Draw accuracy over confidence in bins: a panel per dataset and method, with the number of samples per bin below.
+    """Draw accuracy over confidence in bins: a panel per dataset and method, with the share of samples per bin below.
 
-    The blue of a bin is its accuracy, pale where it exceeds the bin's mean confidence (underconfident); red is what confidence
-    has more than accuracy (overconfident). Seeds are pooled; the calibration error in the corner is of what is drawn.
+    A bin's accuracy is blue, pale blue above its mean confidence (underconfident). Where confidence exceeds accuracy, the
+    excess is red (overconfident). Seeds are pooled; the corner shows the calibration error of what is drawn.
 
     Args:
-        report: what was run.
+        report: the report of one run or several.
         bins: number of bins (default 15).
 
     Returns:
@@ -82,12 +82,12 @@ def _draw_bins(above: Any, below: Any, confidence: Tensor, correct: Tensor, bins
 
 
 def plot_accuracies(report: Report) -> Figure:
-    """Draw the top-1 accuracy of each method on each dataset, and the paper's averages where all their datasets are there.
+    """Draw the top-1 accuracy of each method on each dataset, and the paper's averages if the report has all their datasets.
 
-    Error bars are standard deviations over seeds, orange lines the paper's own numbers.
+    Error bars are standard deviations over seeds; orange lines are the paper's numbers.
 
     Args:
-        report: what was run.
+        report: the report of one run or several.
 
     Returns:
         The figure.
@@ -120,14 +120,14 @@ def plot_accuracies(report: Report) -> Figure:
             axes.annotate(text, (place, 0), (0, 2), textcoords="offset points", ha="center", fontsize=6, color=color)
         known = [(place, row["paper"]) for place, row in zip(places, own, strict=True) if row["paper"] is not None]
         for x, y in known:
-            axes.hlines(y, x - width / 2, x + width / 2, color=PUBLISHED, linewidth=1.6, label="the paper's")
+            axes.hlines(y, x - width / 2, x + width / 2, color=PUBLISHED, linewidth=1.6, label="paper")
     axes.set_xticks(range(len(groups)), [re.sub("(: |/)", r"\1\n", group) for group in groups], fontsize=7)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_ylabel("top-1 accuracy (%)", fontsize=8)
     axes.tick_params(axis="y", labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    order = sorted(handles, key=lambda label: label == "the paper's")
+    order = sorted(handles, key=lambda label: label == "paper")
     columns = max(1, int(figure.get_figwidth() / (0.6 + 0.06 * max(map(len, order)))))
     drawn = [handles[label] for label in order]
     figure.legend(drawn, order, loc="outside upper right", frameon=False, fontsize=7, ncols=min(columns, len(order)))
@@ -139,6 +139,6 @@ def _group(row: dict[str, Any], several: bool) -> str:
 
 
 def _shade(i: int, n: int) -> str:
-    """The first method grey, the last blue, those between in other colors."""
+    """Return a method's color: the first gray, the last blue, others in between."""
     between = ["#8fb3d9", "#d6bcfa", "#9ae6b4", "#f6e05e", "#fbb6ce"]
     return BEFORE if i == 0 and n > 1 else AFTER if i == n - 1 else between[(i - 1) % len(between)]

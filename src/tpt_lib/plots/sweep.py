@@ -1,4 +1,4 @@
-"""The paper's figures of sweeps."""
+"""Draw sweeps as the paper does."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["plot_sweep"]
 
 
 def plot_sweep(table: Table) -> Figure:
-    """Draw a sweep as the paper does (figures 4 and 5): accuracy, or entropy without labels, and zero-shot's.
+    """Draw a sweep as the paper does (figures 4 and 5): accuracy, or entropy without labels, with zero-shot as a line.
 
     Args:
-        table: what ``sweep_fractions``, ``sweep_views``, ``sweep_steps`` or ``sweep_groups`` returned. Of a grid over
-            learning rates and steps the best of each group is drawn.
+        table: what ``sweep_fractions``, ``sweep_views``, ``sweep_steps`` or ``sweep_groups`` returned. For a grid over
+            learning rates and steps, the best of each group is drawn.
 
     Returns:
         The figure.
@@ -47,7 +47,8 @@ def plot_sweep(table: Table) -> Figure:
         bars = axes.bar([LABELS_OF_GROUPS.get(v, v) for v in values], heights, color=AFTER, width=0.6)
         settings = [f"lr {row['lr']:g}\n{row['steps']} step{'s' * (row['steps'] > 1)}" for row in best.values()]
         notes = [f"{height:.3g}\n{setting}" for height, setting in zip(heights, settings, strict=True)]
-        axes.bar_label(bars, notes, fontsize=6, padding=2)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # hides the line of zero-shot behind the words
+        axes.bar_label(bars, notes, fontsize=6, padding=3, bbox=box)
     else:
         axes.plot(values, heights, marker="o", color=AFTER, label="TPT")
         if table.swept == "views" and min(values) > 0:

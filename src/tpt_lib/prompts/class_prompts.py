@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -61,6 +62,9 @@ class ClassPrompts:
         """
         self.cache.clear()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "cache": TextCache()}
+
 
 def class_prompts(
     model: ClipLike,
@@ -92,7 +96,8 @@ def class_prompts(
     >>> prompts.context.shape, prompts.roles[1, :9].tolist()
     (torch.Size([4, 256]), [0, 1, 1, 1, 1, 2, 2, 0, 0])
     """
-    templates = [template] if isinstance(template, str) else list(template)
+    several = template if isinstance(template, Sequence) else ()
+    templates = [template] if isinstance(template, str) else list(several)
     if not templates or not all(isinstance(text, str) for text in templates):
         raise ValueError(f"class_prompts: template must be a text or a list of one or more texts, but got {template!r}")
     if len(templates) > 1 and (context is not None or name_tokens is not None):

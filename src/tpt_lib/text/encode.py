@@ -6,7 +6,7 @@ towers, computes what classes share once and nothing that no feature depends on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -70,7 +70,8 @@ def encode_prompts(
         )
     total = encoder(None, None)
     for one in prompts.others:
-        total = total + open_encoder(model, one, engine=engine, chunk=chunk, tower=encoder.opened)(None, None)
+        own = replace(one, model=model)  # the first template's model was checked
+        total = total + open_encoder(model, own, engine=engine, chunk=chunk, tower=encoder.opened)(None, None)
     return F.normalize(total, dim=-1)
 
 

@@ -1,4 +1,4 @@
-"""The embedded model and its drawings: TPT at work, offline, in a second."""
+"""Load the embedded model and its drawings, to try TPT offline."""
 
 from tpt_lib.tiny.drawings import load_tiny_bongard, load_tiny_drawings
 from tpt_lib.tiny.model import load_tiny

@@ -1,4 +1,4 @@
-"""TPT on the embedded model's drawings, as text and as a figure."""
+"""Run TPT on the embedded model's drawings, and show it as text and as a figure."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from tpt_lib.tiny.drawings import load_tiny_drawings
 from tpt_lib.tiny.model import load_tiny
 from tpt_lib.views.augment import augment_views
 
-FIXED, BROKEN = 4, 2  # changed predictions in the text
+FIXED, BROKEN = 4, 2  # numbers of changed predictions that are printed
 
 
 def demo(
     *, style: str = "noto-v1", n: int | None = None, seed: int = 0, out: str | Path = "tpt_demo.png"
 ) -> dict[str, Any]:
-    """Classify ``n`` drawings with and without TPT, print how they differ, and draw the largest change.
+    """Classify drawings with and without TPT, print how the answers differ, and draw the largest change.
 
     Args:
-        style: one of the styles of ``load_tiny_drawings``.
-        n: number of drawings; by default all.
+        style: one of the styles of ``load_tiny_drawings`` (default ``"noto-v1"``).
+        n: number of drawings (default all).
         seed: determines their choice and the views (default 0).
-        out: file for the figure.
+        out: file of the figure (default ``"tpt_demo.png"``).
 
     Returns:
-        What was printed, as numbers.
+        What was printed, as numbers: ``n``, ``zero_shot`` and ``tpt`` (accuracies), ``fixed`` and ``broken`` (indices of
+        drawings), ``p`` (McNemar's test) and ``seconds`` per drawing.
     """
     from tqdm import tqdm
 
     model, drawings = load_tiny(), load_tiny_drawings(style, n=n, seed=seed)
     n = len(drawings)
     prompts = class_prompts(model, drawings.classes, template=drawings.template)
-    print(f"{n} drawings of {style}, a style the model has not seen; {len(prompts.names)} names to choose from")
+    print(f"{n} drawings of {style}, a style the model was not trained on; {len(prompts.names)} class names")
 
     def features(i: int) -> Any:
         return encode_views(model, augment_views(drawings.samples[i][0], model.image_spec, seed=seed))
@@ -61,7 +62,7 @@ def demo(
     clearest = sorted(told["fixed"], key=lambda i: -float((after[i].probs - before[i].probs)[after[i].index]))
     shown = [*clearest[:FIXED], *told["broken"][:BROKEN]]
     rows = [(truths[i], *(f"{one.label} {one.probs.max():.2f}" for one in (before[i], after[i]))) for i in shown]
-    for row in [("drawing", "zero-shot", "with TPT"), *rows]:
+    for row in [("drawing", "zero-shot", "TPT"), *rows] if rows else []:
         print("  " + "".join(cell.ljust(26) for cell in row).rstrip())
     i = shown[0] if shown else 0
     try:

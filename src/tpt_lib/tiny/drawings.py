@@ -1,4 +1,4 @@
-"""Drawings that the embedded model was not trained on, as datasets."""
+"""Load drawings that the embedded model was not trained on, as datasets."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def load_tiny_drawings(style: str = "noto-v1", *, n: int | None = None, seed: in
     """Load drawings by an artist whose style the embedded model was not trained on, with their names.
 
     Args:
-        style: ``"noto-v1"`` (color), ``"emojione-monotone"`` or ``"fluent-emoji-high-contrast"`` (black and white).
-        n: number of drawings, chosen at random; by default all, one of each name.
+        style: ``"noto-v1"`` (default, color), ``"emojione-monotone"`` or ``"fluent-emoji-high-contrast"`` (black and white).
+        n: number of drawings, chosen at random (default all, one of each name).
         seed: determines the choice (default 0).
 
     Returns:
@@ -50,11 +50,11 @@ def load_tiny_drawings(style: str = "noto-v1", *, n: int | None = None, seed: in
 def load_tiny_bongard(seed: int = 0, *, n: int = 60) -> EvalSet:
     """Load Bongard problems made of emoji: positives share one of Unicode's categories, negatives a sibling category.
 
-    Fruit against vegetables, for example, or birds against bugs. Styles are mixed. Each problem has six images on either side
-    and a query of each, all of different names.
+    An example is fruit against vegetables, or birds against bugs. Styles are mixed. Each problem has six images and one query
+    on either side, all of different names.
 
     Args:
-        seed: determines them all (default 0).
+        seed: determines the problems (default 0).
         n: number of problems (default 60).
 
     Returns:

@@ -1,4 +1,4 @@
-"""The embedded model: a CLIP of 4 million numbers, trained on emoji by ``scripts/train_tiny``, in 8 bits on disk."""
+"""The embedded model: a CLIP with 4 million parameters, trained on emoji by ``scripts/train_tiny``, stored in 8 bits."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SCALE, TOKENS = ".scale", "token_embedding.weight"
 
 
 def load_tiny() -> ModuleClip:
-    """Load the embedded CLIP: drawings of 32 pixels, some four hundred names, no download.
+    """Load the embedded CLIP: drawings of 32 pixels, about four hundred names, no download.
 
-    It was trained on emoji by five artists, for trying things out; ``docs/tiny.md`` is its card. A class name with a word that
-    it was not trained on gives a warning.
+    It was trained on emoji by five artists, for trying things out; ``docs/tiny.md`` is its model card. A class name with a
+    word that it was not trained on gives a warning.
 
     Returns:
         The model.
@@ -49,7 +49,7 @@ def load_tiny() -> ModuleClip:
 
 
 def new_clip() -> Any:
-    """The architecture with fresh weights, and token embeddings that are the same every time."""
+    """Return the architecture with fresh weights, and with token embeddings that are the same every time."""
     from open_clip.model import CLIP
 
     module = CLIP(
@@ -64,7 +64,10 @@ def new_clip() -> Any:
 
 
 def pack(module: Any) -> dict[str, Tensor]:
-    """Weights as they are stored: matrices in 8 bits, a scale for each row; token embeddings, which are not trained, not."""
+    """Return the weights as they are stored: matrices in 8 bits with a scale for each row.
+
+    Token embeddings are not trained, and not stored.
+    """
     packed: dict[str, Tensor] = {}
     for name, weight in module.state_dict().items():
         if weight.ndim < 2:
@@ -76,7 +79,7 @@ def pack(module: Any) -> dict[str, Tensor]:
 
 
 def unpack(module: Any, packed: dict[str, Tensor]) -> None:
-    """Puts what ``pack`` made into a ``new_clip()``."""
+    """Load what ``pack`` returned into a ``new_clip()``."""
     state = {TOKENS: module.token_embedding.weight}
     for name, weight in packed.items():
         if not name.endswith(SCALE):
@@ -91,25 +94,28 @@ def _over(scale: Tensor, weight: Tensor) -> Tensor:
 
 @cache
 def known() -> dict[str, Any]:
-    """The class names with their categories, and the words of the captions around them."""
+    """Return the class names with their categories, and the other words of the captions."""
     return json.loads(FOLDER.joinpath("names.json").read_text(encoding="utf-8"))
 
 
 def tokenize(texts: list[str]) -> Tensor:
-    """CLIP's own tokens; warns of names with words that no caption had. What all texts say is a template, and no name."""
+    """Return CLIP's token ids ``(K, T)``, and warn about words that no caption had.
+
+    Words that all texts share are taken for a template, and not warned about.
+    """
     found = Counter(word for text in texts for word in dict.fromkeys(strange_words(text)))
     strange = [word for word, count in found.items() if count < len(texts)]
     if strange:
         warnings.warn(
-            f"the embedded model was never shown {', '.join(map(repr, strange))}: it can only guess what that looks like. "
-            "load_tiny_drawings().classes lists the names it knows; load_open_clip has models that know more",
+            f"the embedded model was not trained on {', '.join(map(repr, strange))} and can only guess what that looks like. "
+            "load_tiny_drawings().classes lists the names it knows; load_open_clip loads models that know more",
             stacklevel=2,
         )
     return _tokenizer()(texts)
 
 
 def strange_words(text: str) -> list[str]:
-    """The words of a text that are neither part of a name the model knows nor of the captions it was trained on."""
+    """Return the words of a text that are in no name the model knows and in no caption it was trained on."""
     names, words = _patterns()
     return [word for word in re.findall(r"\w+", names.sub(" ", text.lower())) if word not in words]
 

@@ -1,4 +1,4 @@
-"""Images to views: reading, preprocessing, crops, AugMix, and the randomness that belongs to an image."""
+"""Turn images into views: reading, preprocessing, random crops, AugMix, and the randomness of each image."""
 
 from tpt_lib.views.augment import ViewsDataset, augment_views
 from tpt_lib.views.augmix import AugMix, apply_augmix, sample_augmix

@@ -1,8 +1,9 @@
-"""An image to what the model sees: the plain view, and the random views that TPT averages over (section 3.2)."""
+"""Make the views of an image: the plain view, and the random views that TPT averages over (section 3.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -35,28 +36,34 @@ def augment_views(
     severity: int | float = 1,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "*b n 3 h w"]:
-    r"""Make views of an image: itself and random variations :math:`\mathcal A_1(X), \ldots, \mathcal A_N(X)` (section 3.2).
+    r"""Make random views :math:`\mathcal A_1(X), \ldots, \mathcal A_N(X)` of an image (section 3.2).
 
     View 0 is ``preprocess(image, spec)``. The others are crops of the raw image with random position, size and aspect ratio,
-    each mirrored with probability 1/2. With ``recipe="augmix"`` each crop is then changed as ``sample_augmix`` describes.
+    each mirrored with probability 1/2. With ``recipe="augmix"``, AugMix is then applied to each crop; see ``sample_augmix``.
 
     Convention: the seed and the image's pixels determine the views. They do not depend on other images, order, workers or
     threads.
 
     Args:
         image: one image, anything ``read_image`` takes; or several: a list, a tuple, a tensor ``(B, 3, H, W)`` or a dataset.
-        spec: the model's preprocessing, ``model.image_spec``.
-        n_views: number of views, including the plain one (default 64).
+        spec: preprocessing of the model, ``model.image_spec``.
+        n_views: number of views per image, including the plain one (default 64).
         recipe: ``"crop"`` (default), ``"augmix"``, or a function ``recipe(pixels, size, n, generator)`` that makes ``n`` views
-            of ``size`` from the raw uint8 pixels ``(3, H, W)``: ``(n, 3, *size)``, uint8 or float in [0, 1], not normalized.
-        seed: an int (default 0), or a generator from which one is drawn.
-        scale: range of a crop's share of the image's area.
-        ratio: range of a crop's width over its height.
-        severity: strength of AugMix, above 0.1 and at most 10 (default 1).
-        device: where the views are made; by default the image's own device.
+            from the raw uint8 pixels ``(3, H, W)``. It returns a tensor ``(n, 3, *size)``, uint8 or float in [0, 1], not
+            normalized.
+        seed: an int (default 0). Another seed gives other random views. A ``torch.Generator`` is drawn from once per call.
+        scale: lowest and highest share of the image's area that a crop covers (default 0.08 to 1).
+        ratio: lowest and highest width of a crop over its height (default 3/4 to 4/3).
+        severity: strength of AugMix, above 0.1 and at most 10 (default 1). Ignored by other recipes.
+        device: device on which the views are made (default: the device of the first image).
 
     Returns:
         Normalized float32 views ``(N, 3, H, W)``; for B images ``(B, N, 3, H, W)``.
+
+    Raises:
+        ImageError: if an image cannot be used.
+        ValueError: if an option is out of range, or a recipe returns something else.
+        TypeError: if ``image`` is a ``DataLoader``, or of no kind that ``read_image`` takes.
 
     >>> augment_views(torch.rand(3, 40, 60), ImageSpec((32, 32)), n_views=8).shape
     torch.Size([8, 3, 32, 32])
@@ -64,11 +71,12 @@ def augment_views(
     settings = ViewSettings.of(
         "augment_views", n_views=n_views, recipe=recipe, seed=seed, scale=scale, ratio=ratio, severity=severity
     )
+    images = each_image(image)
+    first = list(islice(images, 1))
     if device is None:
-        first = next(each_image(image), None)
-        device = first.device if isinstance(first, Tensor) else "cpu"
+        device = first[0].device if first and isinstance(first[0], Tensor) else "cpu"
     views = _new_memory((count_images(image), n_views, 3, *spec.size), torch.device(device))
-    for one, out in zip(each_image(image), views, strict=True):
+    for one, out in zip(chain(first, images), views, strict=True):
         make_views(out, one, spec, settings)
     return views if are_several(image) else views[0]
 
@@ -94,14 +102,15 @@ def make_views(out: Tensor, image: ImageLike, spec: ImageSpec, settings: ViewSet
 
 
 class ViewsDataset(Dataset[Any]):
-    """A dataset of views for a ``DataLoader``. The number of workers does not change them.
+    """Make views in a ``DataLoader``. Its number of workers does not change them.
+
+    Item i is ``augment_views(images[i], spec, **views)``. If ``images[i]`` is a tuple, such as ``(image, label)``, item i is a
+    tuple of the views and the other elements.
 
     Args:
-        images: a list of images, or a dataset of images or of tuples that start with one, such as ``(image, label)``.
-        spec: the model's preprocessing, ``model.image_spec``.
-        **views: the keywords of ``augment_views``. A generator as ``seed`` is drawn from once, here.
-
-    Item i is ``augment_views(images[i], spec, **views)``; for a tuple, the views followed by the rest of the tuple.
+        images: a list of images, or a dataset of images or of tuples that start with an image.
+        spec: preprocessing of the model, ``model.image_spec``.
+        **views: keywords of ``augment_views``. A generator as ``seed`` is drawn from once, when the dataset is created.
 
     >>> views, label = ViewsDataset([(torch.rand(3, 40, 60), 7)], ImageSpec((32, 32)), n_views=8)[0]
     >>> views.shape, label
@@ -125,7 +134,7 @@ class ViewsDataset(Dataset[Any]):
 
 
 def _new_memory(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Allocate float32 memory; on a CPU by numpy, whose large pages cost a third of torch's to touch first."""
+    """Return uninitialized float32 memory. On a CPU numpy allocates it: its large pages are three times cheaper to touch."""
     if device.type != "cpu":
         return torch.empty(shape, device=device, dtype=torch.float32)
     import numpy as np
@@ -136,7 +145,7 @@ def _new_memory(shape: tuple[int, ...], device: torch.device) -> Tensor:
 def _normalize_into(out: Tensor, views: Tensor, spec: ImageSpec) -> None:
     mean, std = (torch.tensor(v, device=out.device)[:, None, None] for v in (spec.mean, spec.std))
     scale = 1 / (255 * std) if views.dtype == torch.uint8 else 1 / std
-    for one, view in zip(out, views, strict=True):  # one at a time, so that it stays in the processor's cache
+    for one, view in zip(out, views, strict=True):  # one view at a time stays in the processor's cache
         one.copy_(view).mul_(scale).sub_(mean / std)
 
 

@@ -1,4 +1,4 @@
-"""AugMix (Hendrycks et al., ICLR 2020) as TPT's released code uses it: parameters are drawn, then applied in batches."""
+"""Apply AugMix (Hendrycks et al., ICLR 2020) as TPT's released code does: sample parameters, then apply them in batches."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ IN_CACHE = 4  # batch size of an operation on a CPU
 
 @dataclass(frozen=True)
 class AugMix:
-    """AugMix parameters of N views: three chains of one to three operations, then a mixture.
+    """Hold the AugMix parameters of N views: three chains of one to three operations, and the weights of the mixture.
 
     Args:
         operation: index into ``AugMix.NAMES`` of each step of each chain ``(N, 3, 3)``; -1 after the chain's end.
-        amount: how much of it ``(N, 3, 3)``: degrees for ``rotate``, bits kept for ``posterize``, the level from which
-            ``solarize`` inverts, the tangent for shears, pixels for translations, 1 for the two that have no strength.
-            An operation with amount 0 is not done.
-        weight: each chain's share in the mixture ``(N, 3)``, Dirichlet(1, 1, 1).
-        plain: the share of the view as it was ``(N,)``, Beta(1, 1); the mixture has the rest.
+        amount: strength of each operation ``(N, 3, 3)``: degrees for ``rotate``, bits kept for ``posterize``, the lowest level
+            that ``solarize`` inverts, the tangent for shears, pixels for translations, 1 for ``autocontrast`` and
+            ``equalize``. Operations with amount 0 are skipped.
+        weight: weight of each chain in the mixture ``(N, 3)``, Dirichlet(1, 1, 1).
+        plain: weight of the unchanged view ``(N,)``, Beta(1, 1). The mixture has weight ``1 - plain``.
     """
 
     NAMES: ClassVar[tuple[str, ...]] = (
@@ -44,17 +44,23 @@ class AugMix:
 
 
 def sample_augmix(n: int, size: tuple[int, int], *, generator: torch.Generator, severity: int | float = 1) -> AugMix:
-    r"""Sample what AugMix does to N views.
+    r"""Sample the AugMix parameters of N views.
 
-    An operation has a level :math:`u \sim U(0.1, \mathrm{severity})`: rotate by :math:`\pm\lfloor 3u \rfloor` degrees,
+    Each operation has a level :math:`u \sim U(0.1, \mathrm{severity})`: rotate by :math:`\pm\lfloor 3u \rfloor` degrees,
     posterize to :math:`4 - \lfloor 0.4u \rfloor` bits, solarize from :math:`256 - \lfloor 25.6u \rfloor` on, shear by
     :math:`\pm 0.03u`, translate by :math:`\pm\lfloor u\,\mathrm{size} / 30 \rfloor` pixels.
 
     Args:
         n: number of views.
-        size: their height and width in pixels.
-        generator: the source of randomness, on the CPU.
-        severity: the highest level, above 0.1 and at most 10.
+        size: height and width of the views in pixels.
+        generator: source of randomness, on the CPU.
+        severity: highest level, above 0.1 and at most 10 (default 1). Higher is stronger.
+
+    Returns:
+        Parameters on the CPU, for ``apply_augmix``.
+
+    Raises:
+        ValueError: if ``severity`` is out of range.
 
     >>> params = sample_augmix(63, (224, 224), generator=torch.Generator().manual_seed(0))
     >>> params.operation.shape, params.weight.shape
@@ -90,20 +96,26 @@ def sample_augmix(n: int, size: tuple[int, int], *, generator: torch.Generator, 
 
 
 def check_severity(severity: int | float) -> None:
+    """Raise a ``ValueError`` if a severity is out of range."""
     if not LOWEST_LEVEL < severity <= 10:
         raise ValueError(f"augmix: severity must be above {LOWEST_LEVEL} and at most 10, but got {severity}")
 
 
 def apply_augmix(views: UInt8[Tensor, "n 3 h w"], params: AugMix) -> Float[Tensor, "n 3 h w"]:
-    """Apply AugMix with the given parameters: operations as in PIL, on 8 bits; the mixture in float.
+    """Apply AugMix with given parameters.
+
+    Convention: operations are PIL's, on 8 bits. Their results are mixed in float32.
 
     Args:
-        views: pixels ``(N, 3, H, W)``, as ``apply_crops`` returns them.
-        params: what to do with each.
+        views: uint8 pixels ``(N, 3, H, W)``, as ``apply_crops`` returns them.
+        params: parameters of the N views, from ``sample_augmix``.
 
     Returns:
-        Floats in [0, 1] ``(N, 3, H, W)``. They are mixed before normalization, which is equivalent because
-        the shares sum to 1.
+        Float32 views in [0, 1] ``(N, 3, H, W)``. The released code mixes after normalization, which is equivalent because the
+        weights sum to 1.
+
+    Raises:
+        ValueError: if there are parameters for another number of views.
 
     >>> params = sample_augmix(2, (8, 8), generator=torch.Generator().manual_seed(0))
     >>> apply_augmix(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), params).shape
@@ -115,11 +127,11 @@ def apply_augmix(views: UInt8[Tensor, "n 3 h w"], params: AugMix) -> Float[Tenso
 
 
 def mix_into(mixed: Tensor, views: Tensor, params: AugMix) -> Tensor:
-    """Write ``apply_augmix`` into existing memory."""
+    """Write the result of ``apply_augmix`` to ``mixed`` and return it."""
     plain = params.plain[:, None]
     share = torch.cat([plain, (1 - plain) * params.weight], dim=1).to(views.device, torch.float32) / 255
     chains = _chains(views, params)
-    for i, view in enumerate(views):  # one at a time, so that it stays in the processor's cache
+    for i, view in enumerate(views):  # one view at a time stays in the processor's cache
         torch.mul(view.float(), share[i, 0], out=mixed[i])
         for k in range(CHAINS):
             mixed[i].addcmul_(chains[CHAINS * i + k].float(), share[i, 1 + k])
@@ -127,15 +139,15 @@ def mix_into(mixed: Tensor, views: Tensor, params: AugMix) -> Tensor:
 
 
 def _chains(views: Tensor, params: AugMix) -> list[Tensor]:
-    """Return the last image of every chain. At each step, an operation is applied to a batch of images."""
+    """Return the last image of each chain. At each step, an operation is applied to a batch of images."""
     images = [view for view in views for _ in range(CHAINS)]
-    at_once = IN_CACHE if views.device.type == "cpu" else len(images)
+    batch_size = IN_CACHE if views.device.type == "cpu" else len(images)
     for step in range(DEPTH):
         operation, amount = params.operation[..., step].flatten(), params.amount[..., step].flatten().double()
         for kind, name in enumerate(AugMix.NAMES):
             chosen = ((operation == kind) & (amount != 0)).nonzero()[:, 0].tolist()
-            for first in range(0, len(chosen), at_once):
-                rows = chosen[first : first + at_once]
+            for first in range(0, len(chosen), batch_size):
+                rows = chosen[first : first + batch_size]
                 batch = getattr(operations, name)(torch.stack([images[i] for i in rows]), amount[rows])
                 for i, image in zip(rows, batch, strict=True):
                     images[i] = image

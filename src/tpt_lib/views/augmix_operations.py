@@ -1,4 +1,7 @@
-"""AugMix's nine operations as PIL does them, on batches of 8-bit images ``(n, 3, h, w)`` with an amount ``(n,)`` each."""
+"""Compute AugMix's nine operations as PIL does.
+
+Each takes a batch of 8-bit images ``(N, 3, H, W)`` and an amount per image ``(N,)``, and returns images of the same shape.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from torch import Tensor
 
 
 def autocontrast(images: Tensor, _: Tensor) -> Tensor:
+    """Stretch each channel to 0..255."""
     low, high = (f(images.flatten(2), dim=2)[..., None].double() for f in (torch.amin, torch.amax))
-    scale = torch.full_like(low, 255) / (high - low)  # torch's 255 / x is 255 times a reciprocal, and rounds otherwise
+    scale = torch.full_like(low, 255) / (high - low)  # 255 / x is 255 * (1 / x) in torch, which rounds differently
     level = torch.arange(256, device=images.device)
     return _look_up(images, torch.where(high > low, level * scale - low * scale, level).clamp(0, 255).byte())
 
 
 def equalize(images: Tensor, _: Tensor) -> Tensor:
+    """Equalize the histogram of each channel."""
     planes = images.flatten(2)
     histogram = torch.stack([plane.bincount(minlength=256) for plane in planes.flatten(0, 1)]).view(-1, 3, 256)
     brightest = histogram.gather(2, planes.amax(dim=2, keepdim=True).long())
@@ -25,15 +30,17 @@ def equalize(images: Tensor, _: Tensor) -> Tensor:
 
 
 def _look_up(images: Tensor, tables: Tensor) -> Tensor:
-    """Each channel of each image through its own table, ``(n, 3, 256)``."""
+    """Map each channel of each image by its own table, from ``tables`` ``(N, 3, 256)``."""
     return tables.gather(2, images.flatten(2).long()).view(images.shape)
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
+    """Keep the highest bits of each level."""
     return images & _each(256 - 2 ** (8 - bits), images)
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
+    """Invert the levels from a threshold in 1..256 on."""
     return images ^ (255 * (images > _each(threshold - 1, images)).view(torch.uint8))
 
 
@@ -42,6 +49,7 @@ def _each(amount: Tensor, images: Tensor) -> Tensor:
 
 
 def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
+    """Move images to the left by whole pixels, and fill with black."""
     moved = torch.zeros_like(images)
     for image, out, by in zip(images, moved, pixels.int().tolist(), strict=True):
         kept = image[..., max(0, by) : max(0, image.shape[-1] + by)]
@@ -50,11 +58,15 @@ def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
 
 
 def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
+    """Move images up by whole pixels, and fill with black."""
     return translate_x(images.mT, pixels).mT
 
 
 def shear_x(images: Tensor, tangent: Tensor) -> Tensor:
-    """Row y is read ``tangent * (y + 0.5)`` to the right: a window of the padded row, and its right neighbour."""
+    """Shear images along their rows: row y is read ``tangent * (y + 0.5)`` pixels further to the right.
+
+    A shifted row interpolates between a window of the padded row and the window one pixel to the right of it.
+    """
     n, channels, height, width = images.shape
     shift = tangent[:, None] * (torch.arange(height) + 0.5)
     reach = int(shift.abs().max()) + 2
@@ -66,31 +78,32 @@ def shear_x(images: Tensor, tangent: Tensor) -> Tensor:
     valid = torch.zeros(width + 2 * reach, dtype=torch.uint8, device=images.device)
     valid[reach:-reach] = 1
     inside = _windows(valid, (shift + 0.5).floor().long() + reach, width)
-    return read.short().byte().mul_(inside[:, None])  # float to byte at once is four times slower
+    return read.short().byte().mul_(inside[:, None])  # directly from float to byte is four times slower
 
 
 def shear_y(images: Tensor, tangent: Tensor) -> Tensor:
+    """Shear images along their columns."""
     return shear_x(images.mT.contiguous(), tangent).mT.contiguous()
 
 
 def _windows(x: Tensor, start: Tensor, length: int) -> Tensor:
-    """``x[i : i + length]`` of the flattened ``x``, for each ``i`` of ``start``."""
+    """Return ``x[i : i + length]`` of the flattened ``x``, for each ``i`` of ``start``."""
     every = x.as_strided((x.numel() - length + 1, length), (1, 1))
     return every.index_select(0, start.flatten().to(x.device)).view(*start.shape, length)
 
 
 def rotate(images: Tensor, degrees: Tensor) -> Tensor:
-    """PIL's ``rotate(BILINEAR)`` about the centre: an output pixel (x, y) is read at (cos x - sin y, sin x + cos y).
+    """Rotate images about their center, bilinearly: pixel (x, y) is read at (cos x - sin y, sin x + cos y).
 
-    What is read outside the image is black, what is read less than half a pixel inside repeats the border.
+    Outside the image, the result is black. Within half a pixel of the border, the border is repeated.
     """
     cos, sin = (f(degrees.deg2rad())[:, None] for f in (torch.cos, torch.sin))
     height, width = images.shape[2:]
     x, y = (torch.arange(length) + 0.5 - length / 2 for length in (width, height))
-    # in units of half the image, as grid_sample wants them: what depends on x, then what depends on y
+    # in units of half the image, as grid_sample expects: the part that depends on x, then the part that depends on y
     along = torch.stack([cos * x * 2 / width, sin * x * 2 / height], dim=1).float().to(images.device)
     down = torch.stack([-sin * y * 2 / width, cos * y * 2 / height], dim=1).float().to(images.device)
     place = along[:, :, None, :] + down[:, :, :, None]
     read = F.grid_sample(images.float(), place.permute(0, 2, 3, 1), padding_mode="border", align_corners=False)
     inside = place.abs().amax(dim=1, keepdim=True) < 1
-    return read.add_(2e-4).short().byte().mul_(inside)  # PIL truncates; what float32 loses must not cost a level
+    return read.add_(2e-4).short().byte().mul_(inside)  # PIL truncates; float32's rounding must not cost a level

@@ -1,4 +1,4 @@
-"""Random resized crops: boxes are sampled, then cut, mirrored and resized."""
+"""Sample the boxes of random resized crops; cut, mirror and resize them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class Crops:
-    """N boxes of an image, in pixels, and whether each is mirrored: tensors ``(N,)``."""
+    """Hold N boxes of an image.
+
+    Args:
+        top: first row of each box ``(N,)``, in pixels.
+        left: first column of each box ``(N,)``.
+        height: number of rows ``(N,)``.
+        width: number of columns ``(N,)``.
+        flip: whether each crop is mirrored ``(N,)``.
+    """
 
     top: Int[Tensor, " n"]
     left: Int[Tensor, " n"]
@@ -33,14 +41,23 @@ def sample_crops(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Crops:
-    """Sample N boxes as torchvision's ``RandomResizedCrop`` does: the first of ten attempts that fits, else the middle.
+    """Sample N boxes as torchvision's ``RandomResizedCrop`` does.
+
+    A box is the first of ten attempts that fits the image. If none fits, it is the largest box in the middle of the image that
+    ``ratio`` allows.
 
     Args:
         n: number of boxes.
-        size: height and width of the image they are cut from.
-        generator: the source of randomness, on the CPU.
-        scale: range of the box's share in the area, uniform.
-        ratio: range of its width over its height, uniform in the logarithm.
+        size: height and width of the image in pixels.
+        generator: source of randomness, on the CPU.
+        scale: lowest and highest share of the image's area that a box covers (default 0.08 to 1), sampled uniformly.
+        ratio: lowest and highest width of a box over its height (default 3/4 to 4/3), sampled uniformly in the logarithm.
+
+    Returns:
+        Boxes on the CPU, for ``apply_crops``. Each is mirrored with probability 1/2.
+
+    Raises:
+        ValueError: if ``scale`` or ``ratio`` is out of range.
 
     >>> sample_crops(63, (375, 500), generator=torch.Generator().manual_seed(0)).top.shape
     torch.Size([63])
@@ -66,6 +83,7 @@ def sample_crops(
 
 
 def check_ranges(scale: tuple[float, float], ratio: tuple[float, float]) -> None:
+    """Raise a ``ValueError`` if the range of areas or ratios is unusable."""
     if not 0 < scale[0] <= scale[1] <= 1:
         raise ValueError(f"crops: scale must be two shares (low, high) with 0 < low <= high <= 1, but got {scale}")
     if not 0 < ratio[0] <= ratio[1]:
@@ -78,9 +96,15 @@ def apply_crops(
     """Cut boxes from an image, mirror some, and resize all to one size (bilinear, antialiased).
 
     Args:
-        pixels: the raw image ``(3, H, W)``, as ``read_image`` returns it, on any device.
-        crops: the boxes.
-        size: height and width of the result.
+        pixels: raw uint8 image ``(3, H, W)``, as ``read_image`` returns it, on any device.
+        crops: the N boxes, from ``sample_crops``.
+        size: height and width of each view in pixels.
+
+    Returns:
+        Uint8 views ``(N, 3, *size)`` on the device of ``pixels``.
+
+    Raises:
+        ValueError: if a box ends outside the image.
 
     >>> crops = sample_crops(4, (40, 60), generator=torch.Generator().manual_seed(0))
     >>> apply_crops(torch.zeros(3, 40, 60, dtype=torch.uint8), crops, (32, 32)).shape
@@ -88,7 +112,7 @@ def apply_crops(
     """
     boxes = torch.stack([crops.top, crops.left, crops.height, crops.width], dim=1)
     if len(boxes) and (boxes[:, :2] + boxes[:, 2:] > torch.tensor(pixels.shape[1:])).any():
-        raise ValueError(f"apply_crops: a box ends outside of the image, which is {tuple(pixels.shape[1:])}")
+        raise ValueError(f"apply_crops: a box ends outside the image, which is {tuple(pixels.shape[1:])}")
     views = torch.empty(len(boxes), 3, *size, dtype=torch.uint8, device=pixels.device)
     for out, (top, left, height, width), flip in zip(views, boxes.tolist(), crops.flip.tolist(), strict=True):
         view = _resize(pixels[:, top : top + height, left : left + width], size)
@@ -97,9 +121,7 @@ def apply_crops(
 
 
 def _resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    pixels = pixels[None].contiguous(
-        memory_format=torch.channels_last
-    )  # the layout that torch's uint8 kernel is fastest on
+    pixels = pixels[None].contiguous(memory_format=torch.channels_last)  # on which torch's uint8 kernel is fastest
     if _resizes_bytes(pixels.device):
         return F.interpolate(pixels, size, mode="bilinear", antialias=True)[0]
     return F.interpolate(pixels.float(), size, mode="bilinear", antialias=True)[0].round().byte()
@@ -110,7 +132,7 @@ def _resizes_bytes(device: torch.device) -> bool:
 
 
 def _middle(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int]:
-    """Return the box that ``RandomResizedCrop`` falls back to: the largest of the nearest ratio."""
+    """Return height and width of the largest box with the allowed ratio nearest to the image's."""
     if width / height < ratio[0]:
         return max(1, round(width / ratio[0])), width
     if width / height > ratio[1]:

@@ -1,4 +1,4 @@
-"""The model's own preprocessing of one image: view 0."""
+"""Apply a model's own preprocessing to one image: view 0."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpt_lib.views.reading import read_image
 
 __all__ = ["preprocess"]
 
-LONGEST = 16  # sides of the center crop; longer images are cut before they are resized
+LONGEST = 16  # longer images, in sides of the center crop, are cut before they are resized
 
 
 def preprocess(image: ImageLike, spec: ImageSpec) -> Float[Tensor, "3 h w"]:
@@ -20,10 +20,13 @@ def preprocess(image: ImageLike, spec: ImageSpec) -> Float[Tensor, "3 h w"]:
 
     Args:
         image: anything ``read_image`` takes: a PIL image, a path, a tensor ``(3, H, W)``, an array ``(H, W, 3)``.
-        spec: what the model wants, ``model.image_spec``.
+        spec: preprocessing of the model, ``model.image_spec``.
 
     Returns:
-        A normalized float32 image ``(3, H, W)`` at the size of ``spec``, on the image's device.
+        A normalized float32 image ``(3, H, W)`` of size ``spec.size``, on the device of the image.
+
+    Raises:
+        ImageError: if the image cannot be used.
 
     >>> preprocess(torch.zeros(3, 40, 60, dtype=torch.uint8), ImageSpec((32, 32))).shape
     torch.Size([3, 32, 32])
@@ -48,7 +51,7 @@ def plain_view(pixels: Tensor, spec: ImageSpec) -> Tensor:
 
 
 def _without_ends(pixels: Tensor, spec: ImageSpec) -> Tensor:
-    """Return the part that the center crop can reach; otherwise 1x5000 would be resized to 224x1120000."""
+    """Return the part that the center crop can reach. Without this, 1x5000 would be resized to 224x1120000."""
     if spec.resize_mode != "shortest":
         return pixels
     keep = LONGEST * max(spec.size) // min(spec.size) * min(pixels.shape[1:])

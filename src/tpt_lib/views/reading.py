@@ -1,4 +1,4 @@
-"""Images of any kind to 8-bit RGB pixels, and what counts as several images."""
+"""Read images of any kind as 8-bit RGB pixels, and define what counts as several images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from tpt_lib.types import ImageLike, Images
 
@@ -20,57 +20,70 @@ __all__ = ["ImageError", "read_image"]
 
 
 class ImageError(ValueError):
-    """An image cannot be used: a corrupt or truncated file, no pixels, NaN pixels, or a wrong number of channels."""
+    """Raised for an image that cannot be used: a corrupt file, no pixels, NaN pixels, or a wrong number of channels."""
 
 
 class MissingImageError(ImageError, FileNotFoundError):
-    """There is no such file. Unlike the other image errors, this one is a ``FileNotFoundError`` too."""
+    """Raised for a missing file. Unlike other image errors, it is also a ``FileNotFoundError``."""
 
 
 def are_several(images: Images) -> bool:
-    """Return whether these are several images: a list, a tuple, a dataset, or a tensor ``(B, 3, H, W)``."""
+    """Return whether these are several images. Every function that takes images asks here.
+
+    Args:
+        images: one image, anything ``read_image`` takes; or several.
+
+    Returns:
+        True for a list, a tuple, a dataset and a tensor ``(B, 3, H, W)``, also if it is empty or holds one image.
+
+    Raises:
+        TypeError: for a ``DataLoader`` and an ``IterableDataset``.
+    """
     if isinstance(images, DataLoader):
         raise TypeError(
             "a DataLoader is not a list of images: it yields batches that something else has prepared. Pass its dataset; or, "
             "for a loader of views, call tpt_predict(model, prompts, encode_views(model, views)) for each of its batches"
         )
+    if isinstance(images, IterableDataset):
+        raise TypeError("an IterableDataset has no length and no order; pass a list of its images, list(dataset)")
     return isinstance(images, list | tuple | Dataset) or (isinstance(images, Tensor) and images.ndim == 4)
 
 
 def count_images(images: Images) -> int:
-    """Return how many images these are; one image is one."""
+    """Return the number of images, 1 for a single image."""
     return len(images) if are_several(images) else 1  # type: ignore[arg-type]
 
 
 def image_at(images: Images, index: int) -> ImageLike:
-    """Return one of several images; of a dataset's tuples, such as ``(image, label)``, the first item."""
+    """Return one of several images. If an item is a tuple, such as ``(image, label)``, that is its first element."""
     item = images[index]  # type: ignore[index]
     return item[0] if isinstance(item, tuple) else item
 
 
 def each_image(images: Images) -> Iterator[ImageLike]:
-    """Yield images one by one."""
+    """Yield images one by one; a single image once. Each item of a dataset is read when it is asked for."""
     several: Images = images if are_several(images) else [images]  # type: ignore[list-item]
     return (image_at(several, i) for i in range(count_images(several)))
 
 
 def read_image(image: ImageLike) -> UInt8[Tensor, "3 h w"]:
-    """Read an image of any kind as 8-bit RGB pixels on the CPU. Everything the library does starts from these.
+    """Read an image of any kind as 8-bit RGB pixels. All views are made from these.
+
+    Convention: EXIF orientation is applied. Transparency is dropped, as PIL's ``convert("RGB")`` does. 16-bit gray is scaled to
+    8 bits. PIL's modes ``I`` and ``F`` have no scale of their own, so their values must be in 0..255. Floats are rounded to
+    8 bits.
 
     Args:
-        image: a path; a PIL image of any mode; a tensor ``(3, H, W)`` or an array ``(H, W)``, ``(H, W, 3)`` or
-            ``(H, W, 4)``, uint8 or float in [0, 1].
-
-    Convention: EXIF orientation is applied. Transparency is dropped, as PIL's ``convert("RGB")`` does. 16-bit gray is
-    scaled to 8 bits; PIL's modes ``I`` and ``F`` have no scale of their own, and must hold values in 0..255. Floats are
-    rounded to 8 bits.
+        image: a path; a PIL image of any mode; a tensor ``(3, H, W)``; or an array ``(H, W)``, ``(H, W, 3)`` or ``(H, W, 4)``.
+            Tensors and arrays are uint8, or float in [0, 1].
 
     Returns:
-        Pixels ``(3, H, W)``, channels last in memory.
+        Uint8 pixels ``(3, H, W)`` on the CPU, channels last in memory.
 
     Raises:
-        ImageError: if the image cannot be used. A missing file is a ``FileNotFoundError`` too. A file with more pixels than
-            ``PIL.Image.MAX_IMAGE_PIXELS`` is refused before it takes memory.
+        ImageError: if the image cannot be used. For a missing file, the error is also a ``FileNotFoundError``. A file with more
+            pixels than ``PIL.Image.MAX_IMAGE_PIXELS`` is refused before memory is allocated for it.
+        TypeError: if it is not an image, or of another dtype.
 
     >>> read_image(torch.rand(3, 40, 60)).dtype
     torch.uint8
@@ -99,7 +112,7 @@ def read_image(image: ImageLike) -> UInt8[Tensor, "3 h w"]:
 
 
 def in_unit_range(x: Tensor) -> bool:
-    """Return whether all values are in [0, 1] up to rounding; NaN is not."""
+    """Return whether all values are in [0, 1] up to rounding, and none is NaN."""
     low, high = x.aminmax()
     return bool(low >= -1e-4) and bool(high <= 1 + 1e-4)
 
@@ -110,11 +123,11 @@ def _from_file(path: str | os.PathLike[str]) -> Tensor:
     name = repr(os.fspath(path))
     if not os.path.exists(path):
         raise MissingImageError(f"there is no file {name}")
-    if not os.path.isfile(path):  # a folder; or a pipe, which one could wait for without end
+    if not os.path.isfile(path):  # a folder, or a pipe, from which reading may never end
         raise ImageError(f"{name} is not a file")
     try:
         image = PIL.Image.open(path)
-    except Exception as error:  # decoders raise what they like on a broken file
+    except Exception as error:  # decoders raise errors of any type on a broken file
         raise ImageError(f"{name} cannot be opened as an image: {error}") from error
     with image:
         limit = PIL.Image.MAX_IMAGE_PIXELS
@@ -134,7 +147,7 @@ def _from_pil(image: PIL.Image.Image, name: str) -> Tensor:
         image.load()
         image = ImageOps.exif_transpose(image)
         if image.mode == "P" and "transparency" in image.info:
-            image = image.convert("RGBA")  # directly to RGB PIL gives the same, with a warning
+            image = image.convert("RGBA")  # PIL converts directly to RGB with the same result, but warns
         if not image.mode.startswith(("I", "F")):
             return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
         levels = torch.from_numpy(np.array(image).astype(np.float64))

@@ -1,4 +1,4 @@
-"""The randomness of one image: a generator derived from the seed and the pixels."""
+"""Derive the randomness of one image from the seed and the pixels."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ __all__ = ["image_generator"]
 
 
 def image_generator(pixels: UInt8[Tensor, "3 h w"], seed: Seed = 0) -> torch.Generator:
-    """Return the generator of one image: it depends on the seed and the pixels, and on nothing else.
+    """Return the random generator of one image, which depends on the seed and the pixels only.
 
     Args:
-        pixels: as ``read_image`` returns them.
-        seed: an int, or a generator from which one is drawn.
+        pixels: uint8 pixels ``(3, H, W)``, as ``read_image`` returns them.
+        seed: an int (default 0), or a ``torch.Generator`` from which an int is drawn.
+
+    Returns:
+        A new generator on the CPU.
+
+    Raises:
+        TypeError: if ``seed`` is neither.
 
     >>> pixels = tpt_lib.read_image(torch.zeros(3, 4, 5))
     >>> torch.rand(2, generator=image_generator(pixels)).equal(torch.rand(2, generator=image_generator(pixels)))
@@ -32,7 +38,7 @@ def image_generator(pixels: UInt8[Tensor, "3 h w"], seed: Seed = 0) -> torch.Gen
 
 
 def as_seed(seed: Seed) -> int:
-    """Return the seed as an int; a generator is drawn from once."""
+    """Return the seed as an int, drawn from it if it is a generator."""
     if isinstance(seed, torch.Generator):
         return int(torch.randint(2**62, (), generator=seed, device=seed.device))
     if not hasattr(seed, "__index__"):

@@ -1,7 +1,8 @@
-"""How the views of an image are made, as one value that can be compared and recorded."""
+"""The settings of views, as one value that can be compared and recorded."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +18,18 @@ __all__ = ["ViewSettings"]
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """The settings of ``augment_views``, checked.
+    """Hold the settings of ``augment_views``, checked.
 
     Args:
-        n_views: number of views, including the plain one (default 64).
-        recipe: ``"crop"``, ``"augmix"`` or a function; see ``augment_views``.
-        seed: fixes the views of an image.
-        scale: range of a crop's share of the image's area.
-        ratio: range of a crop's width over its height.
-        severity: strength of AugMix.
+        n_views: number of views per image, including the plain one (default 64).
+        recipe: ``"crop"`` (default), ``"augmix"`` or a function; see ``augment_views``.
+        seed: int that determines an image's views, together with its pixels (default 0).
+        scale: lowest and highest share of the image's area that a crop covers (default 0.08 to 1).
+        ratio: lowest and highest width of a crop over its height (default 3/4 to 4/3).
+        severity: strength of AugMix, above 0.1 and at most 10 (default 1).
+
+    Raises:
+        ValueError: if a setting is out of range.
 
     >>> ViewSettings(n_views=8).recipe
     'crop'
@@ -48,13 +52,35 @@ class ViewSettings:
 
     @classmethod
     def of(cls, caller: str, /, **options: Unpack[ViewOptions]) -> ViewSettings:
-        """Return the settings of a function's view keywords; a generator as ``seed`` is drawn from once, here."""
+        """Return the settings that a function's view keywords give.
+
+        Args:
+            caller: name of the function, for error messages.
+            **options: the keywords. A generator as ``seed`` is drawn from once.
+
+        Returns:
+            The settings, with defaults for missing keywords.
+
+        Raises:
+            TypeError: if a keyword is unknown.
+        """
         check_options(caller, options, ViewOptions)
         return cls(**{**options, "seed": as_seed(options.get("seed", 0))})  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings in types that JSON has; a recipe that is a function by its qualified name."""
+        """Return the settings as JSON can write them.
+
+        Returns:
+            Names and values. Equal settings give equal JSON. A function as recipe is given by its qualified name, or by its
+            ``repr`` without memory addresses, so that a name is the same in every process.
+        """
         recipe = (
             self.recipe if isinstance(self.recipe, str) else getattr(self.recipe, "__qualname__", repr(self.recipe))
         )
-        return {**vars(self), "recipe": recipe, "scale": list(self.scale), "ratio": list(self.ratio)}
+        return {
+            **vars(self),
+            "recipe": re.sub(r" at 0x[0-9a-f]+", "", recipe),
+            "scale": [float(share) for share in self.scale],
+            "ratio": [float(number) for number in self.ratio],
+            "severity": float(self.severity),
+        }

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from tpt_lib.evaluation.data.folders import candidate_folders, quoted
 from tpt_lib.evaluation.data.registry import SPLITS_OF_BONGARD, Entry
 from tpt_lib.evaluation.data.split_files import first_with, missing_files
+from tpt_lib.types import ImageLike
 
 __all__ = ["Problem", "Problems", "read_problems"]
 
@@ -36,9 +37,9 @@ class Problem(NamedTuple):
         truths: the side of each query, ``"positive"`` or ``"negative"``.
     """
 
-    positives: tuple[Any, ...]
-    negatives: tuple[Any, ...]
-    queries: tuple[Any, ...]
+    positives: tuple[ImageLike, ...]
+    negatives: tuple[ImageLike, ...]
+    queries: tuple[ImageLike, ...]
     truths: tuple[str, ...]
 
 

@@ -57,7 +57,7 @@ def ray_rows(
         import ray
         from ray.util import ActorPool
     except ImportError as error:
-        raise ImportError('engine="ray" needs Ray: pip install "tpt_lib[ray]"') from error
+        raise ImportError('backend="ray" needs Ray: pip install "tpt_lib[ray]"') from error
 
     if not ray.is_initialized():
         ray.init()

@@ -16,7 +16,7 @@ from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run.work import Work
 from tpt_lib.evaluation.run_file import Row, RunFile, run_header
 from tpt_lib.evaluation.run_identity import describe
-from tpt_lib.methods.base import Case, Methods, as_cases
+from tpt_lib.methods.cases import Case, Methods, as_cases
 from tpt_lib.models.identity import identify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
@@ -94,9 +94,10 @@ def evaluate(
     settings = ViewSettings.of("evaluate", **options)
     prompts = class_prompts(model, dataset.classes, template=dataset.template) if prompts is None else prompts
     cases = as_cases("evaluate", methods, prompts)
-    _check(prompts, dataset, seeds, batch_size, backend)
     if num_workers is None:
         num_workers = 0 if backend == "local" and prompts.context.device.type == "cpu" else 2
+    _check(seeds, batch_size, num_workers, backend)
+    _check_classes(prompts, cases, dataset)
     samples: Any = dataset.samples
     names = [case.name for case in cases]
     identity = _identity(model, cases, settings)
@@ -138,14 +139,27 @@ def _identity(model: ClipLike, cases: list[Case], views: ViewSettings) -> dict[s
     return {"views": shown, **identify(model), "methods": methods}
 
 
-def _check(prompts: ClassPrompts, dataset: EvalSet, seeds: Sequence[int], batch_size: int, backend: str) -> None:
+def _check(seeds: Sequence[int], batch_size: int, num_workers: int, backend: str) -> None:
     if backend not in get_args(Backend):
         raise ValueError(f"evaluate: backend must be one of {', '.join(get_args(Backend))}, but got {backend!r}")
     if not seeds or batch_size < 1:
         raise ValueError(
             f"evaluate: at least one seed and a batch_size of 1 are needed, but got {len(seeds)} seeds and {batch_size}"
         )
-    if len(prompts.names) != len(dataset.classes):
-        raise ValueError(
-            f"evaluate: the prompts have {len(prompts.names)} classes and the dataset {len(dataset.classes)}"
-        )
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"evaluate: seeds must differ, but got {list(seeds)}")
+    if num_workers < 0:
+        raise ValueError(f"evaluate: num_workers must be 0 or more, but got {num_workers}")
+
+
+def _check_classes(prompts: ClassPrompts, cases: list[Case], dataset: EvalSet) -> None:
+    owners = [("the prompts", prompts)]
+    for case in cases:
+        own = [case.prompts] if isinstance(case.prompts, ClassPrompts) else case.prompts
+        owners += [(f"the prompts of {case.name!r}", one) for one in own]
+    for owner, one in owners:
+        if len(one.names) != len(dataset.classes):
+            raise ValueError(
+                f"evaluate: {owner} have {len(one.names)} classes and the dataset has {len(dataset.classes)}; make them "
+                "with class_prompts(model, dataset.classes)"
+            )

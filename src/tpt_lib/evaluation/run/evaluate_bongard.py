@@ -17,7 +17,8 @@ from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run_file import MethodResult, Row, RunFile, error_row, method_result, result_row, run_header
 from tpt_lib.evaluation.run_identity import describe
 from tpt_lib.features.encode import as_features
-from tpt_lib.methods.bongard import SIDES, SOLVERS, BongardPrediction, Solver, bongard_tpt, bongard_tpt_many
+from tpt_lib.methods.bongard import SOLVERS, Solver, bongard_tpt, bongard_tpt_many
+from tpt_lib.methods.bongard_prediction import SIDES, BongardPrediction
 from tpt_lib.models.identity import identify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.types import PathLike

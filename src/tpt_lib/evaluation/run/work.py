@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tpt_lib.evaluation.run_file import Row, error_row, method_result, result_row
 from tpt_lib.features.encode import encode_views
-from tpt_lib.methods.base import Case
+from tpt_lib.methods.cases import Case
 from tpt_lib.models.protocol import ClipLike, ImageSpec
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts

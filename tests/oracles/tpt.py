@@ -1,4 +1,4 @@
-"""The plain computation that the library is held against: full length, float64, the model's own forward, no cleverness.
+"""TPT as a plain program: text features, entropy, selection, tuning, and Bongard tuning, in float64 at full length.
 
 Nothing here comes from ``tpt_lib``. A learned token is put in where a ``Put`` says, by row and column of the token ids,
 as the output of the model's own token embedding.
@@ -23,7 +23,7 @@ class Put:
 
 
 def float64(module):
-    """A copy in double precision and eval mode."""
+    """Copy a module in double precision and eval mode."""
     module = copy.deepcopy(module).double().eval()
     for part in module.modules():
         if isinstance(part, nn.LayerNorm):
@@ -32,12 +32,14 @@ def float64(module):
 
 
 def token_embedding(module):
+    """Return the module that embeds tokens."""
     if hasattr(module, "text_model"):
         return module.text_model.get_input_embeddings()
     return getattr(module, "text", module).token_embedding
 
 
 def text_forward(module, ids):
+    """Return the model's own text features of token ids, not normalized."""
     if hasattr(module, "get_text_features"):
         masked = type(module).__name__.startswith(("ChineseCLIP", "AltCLIP"))
         mask = {"attention_mask": (ids != module.config.text_config.pad_token_id).long()} if masked else {}
@@ -47,7 +49,7 @@ def text_forward(module, ids):
 
 
 def plain_text(module, ids, *puts):
-    """Normalised text features ``(K, E)`` of a ``float64`` copy."""
+    """Return normalized text features ``(K, E)`` of a ``float64`` copy."""
 
     def put_in(_module, _inputs, embedded):
         embedded = embedded.clone()
@@ -65,31 +67,34 @@ def plain_text(module, ids, *puts):
 
 
 def plain_entropy(probs):
+    """Return the entropy of each row of probabilities."""
     return -(probs * probs.log()).sum(dim=-1)
 
 
 def plain_selection(logits):
-    """The most confident tenth of the views, at least one."""
+    """Return the indices of the most confident tenth of the views, at least one."""
     order = plain_entropy(logits.softmax(dim=-1)).sort(stable=True).indices
     return order[: max(1, int(0.1 * len(logits)))]
 
 
 def plain_loss(logits):
-    """Entropy of the mean prediction."""
+    """Return the entropy of the mean prediction."""
     return plain_entropy(logits.softmax(dim=-1).mean(dim=0))
 
 
 @dataclass
 class PlainTuning:
+    """What each step of plain TPT saw."""
+
     features: torch.Tensor  # at the initial context
     selected: torch.Tensor
-    gradients: list  # one a step
+    gradients: list  # at each step
     contexts: list  # after each step
     logits: list  # of row 0, after each step
 
 
 def plain_tpt(module, ids, columns, context, image_features, scale, bias, steps):
-    """Test-time prompt tuning by the book: AdamW on the context, on the loss of the views that were confident at first."""
+    """Tune a context with AdamW, written out, on the loss of the views that were confident at first."""
     images, context = image_features.double(), context.double()
     first, second = torch.zeros_like(context), torch.zeros_like(context)
 
@@ -117,7 +122,7 @@ def plain_tpt(module, ids, columns, context, image_features, scale, bias, steps)
 
 
 def plain_bongard(module, ids, columns, tokens, supports, labels, scale, bias, steps):
-    """Tokens (context, class tokens) tuned with AdamW on the cross-entropy of the supports; all that each step saw."""
+    """Tune context and class tokens with AdamW on the cross-entropy of the supports; return what each step saw."""
     supports = supports.double()
     tokens = [token.double() for token in tokens]
     first, second = ([torch.zeros_like(token) for token in tokens] for _ in range(2))

@@ -1,0 +1,80 @@
+"""Methods with the prompts each is given, as ``classify``, ``compare`` and ``evaluate`` run them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpt_lib.methods.base import Method, MethodEntry, OnlineMethod, get_method
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.prediction import Prediction
+from tpt_lib.prompts.class_prompts import ClassPrompts
+
+MethodLike = str | Method | MethodEntry
+Prompts = ClassPrompts | Sequence[ClassPrompts]
+Methods = MethodLike | Sequence[MethodLike] | Mapping[str, MethodLike | tuple[MethodLike, Prompts]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method under the name that tables show, with the prompts it is given."""
+
+    name: str
+    entry: MethodEntry
+    prompts: Prompts
+
+    @property
+    def needs_views(self) -> bool:
+        return "views" in self.entry.needs
+
+    def predict(self, model: ClipLike, features: Sequence[Tensor], views: Sequence[Tensor]) -> Prediction:
+        """Predict for B images from the features ``(N, E)`` or the views ``(N, 3, H, W)`` of each, as the method needs."""
+        call: Any = self.entry.predict
+        if self.needs_views or len(features) == 1:
+            each = views if self.needs_views else features
+            return Prediction.stack([self._checked(call(model, self.prompts, one), ()) for one in each])
+        return self._checked(call(model, self.prompts, torch.stack(list(features))), (len(features),))
+
+    def _checked(self, found: Any, batch: tuple[int, ...]) -> Prediction:
+        if not isinstance(found, Prediction) or found.logits.shape[:-1] != batch:
+            got = f"one of shape {tuple(found.logits.shape)}" if isinstance(found, Prediction) else type(found).__name__
+            wanted = f"a batch of {batch[0]}" if batch else "one image"
+            hint = "; a method for one image at a time needs batch_size=1" if batch else ""
+            raise TypeError(f"{self.name}: a method must return a Prediction of {wanted}, but it returned {got}{hint}")
+        return found
+
+
+def as_cases(caller: str, methods: Methods, prompts: ClassPrompts) -> list[Case]:
+    """Return methods with the prompts each is given: its own, if it came in a pair with any.
+
+    Args:
+        caller: the function to name in errors.
+        methods: a name, a function or a list of them; or a dict from what tables show to any of these, or to a pair of a
+            method and its prompts, as ``{"CoOp": ("zero_shot", coop)}``.
+        prompts: what the others are given.
+    """
+    if not isinstance(methods, Mapping):
+        several: Any = methods if isinstance(methods, list | tuple) else [methods]
+        methods = {entry.title: entry for entry in map(get_method, several)}
+        if len(methods) < len(several):
+            raise ValueError(f"{caller}: two methods have one name; pass a dict with a name for each")
+    if not methods:
+        raise ValueError(f"{caller}: methods is empty; pass one or more, as ['zero_shot', 'tpt']")
+    cases = []
+    for name, value in methods.items():
+        given: Any = value
+        if isinstance(given, tuple) and len(given) != 2:
+            raise ValueError(f"{caller}: {name!r} is a method, or a pair (method, prompts), but got {len(given)} parts")
+        what, own = given if isinstance(given, tuple) else (given, prompts)
+        entry = get_method(what)
+        if isinstance(entry.predict, OnlineMethod) or {"images", "reward"} & set(entry.needs):
+            raise ValueError(
+                f"{caller}: {name!r} is an online method or needs {', '.join(entry.needs)}, but {caller} runs episodic methods "
+                "on features or views"
+            )
+        cases.append(Case(name, entry, own))
+    return cases

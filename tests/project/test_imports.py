@@ -1,0 +1,120 @@
+"""Imports run one way: a module imports only modules listed above it, lazy and typing imports included."""
+
+import ast
+import pathlib
+
+import pytest
+
+SOURCE = pathlib.Path(__file__).parents[2] / "src/tpt_lib"
+LISTED = """
+types objectives prediction
+
+models.protocol models.identity models.structural_copy models.causal_towers models.module_clip
+models.open_clip models.openai models.transformers models.wrap models
+
+views.reading views.seeding views.preprocessing views.crops views.augmix_operations views.augmix
+views.settings views.augment views
+
+features.encode features
+
+prompts.cache prompts.templates prompts.contexts prompts.class_prompts prompts.checkpoints prompts
+
+text.place_tokens text.full_length text.packed text.half_precision text.choose text.encode text.initial text
+
+logits descent tuning
+
+methods.base methods.cases methods.classify methods.zero_shot methods.template_ensemble methods.prompt_ensemble
+methods.view_average methods.view_vote methods.tpt methods.tune_weights methods.memo methods.memo_clip
+methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint methods.coop methods
+
+evaluation.data.registry evaluation.data.folders evaluation.data.split_files evaluation.data.bongard_hoi
+evaluation.data.eval_set evaluation.data.load evaluation.data.subsets evaluation.data
+evaluation.published evaluation.table evaluation.metrics evaluation.significance
+evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_file evaluation.run_summary
+evaluation.report evaluation.profiling evaluation.compare
+evaluation.run.distributed evaluation.run.progress evaluation.run.work evaluation.run.evaluate
+evaluation.run.evaluate_bongard evaluation.run evaluation
+
+paper.sweeps paper.budgets paper.transfer paper
+
+plots.figure plots.prediction plots.bongard plots.sweep plots.improvement plots.report plots
+
+tiny.model tiny.drawings tiny.demo tiny
+
+tpt_lib
+
+cli.output cli.parser cli.commands cli.main cli
+__main__
+"""
+ORDER = LISTED.split()
+
+
+def modules(source):
+    """Every module by its name below the package; the package itself is ``tpt_lib``."""
+    found = {}
+    for path in sorted(source.rglob("*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        found[".".join(parts) or "tpt_lib"] = path
+    return found
+
+
+def imported(path, known):
+    """The modules that a file imports, at any depth of its code, each with the line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] == "tpt_lib":
+                inner = name.removeprefix("tpt_lib").lstrip(".")
+                while inner and inner not in known:  # a name in a module: the module
+                    inner = inner.rpartition(".")[0]
+                yield inner or "tpt_lib", node.lineno
+
+
+def backward(source, order):
+    """Every import that breaks the order, as a line to print."""
+    known = modules(source)
+    place = {name: i for i, name in enumerate(order)}
+    return [
+        f"{path.relative_to(source.parent)}:{line}: {name} imports {other}, which is not listed above it"
+        for name, path in known.items()
+        for other, line in imported(path, known)
+        if place[other] >= place[name]
+    ]
+
+
+def test_the_order_lists_every_module_once():
+    assert sorted(ORDER) == sorted(modules(SOURCE))
+
+
+def test_imports_run_one_way():
+    assert backward(SOURCE, ORDER) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from tpt_lib.late import f",
+        "import tpt_lib.late",
+        "from tpt_lib import late",
+        "def f():\n    from tpt_lib.late import f",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tpt_lib.late import f",
+        "import tpt_lib",
+    ],
+)
+def test_that_this_test_can_fail(tmp_path, code):
+    source = tmp_path / "tpt_lib"
+    source.mkdir()
+    for name in ("__init__", "late"):
+        (source / f"{name}.py").write_text("")
+    (source / "early.py").write_text(code)
+    (line,) = backward(source, ["early", "late", "tpt_lib"])
+    assert line.startswith("tpt_lib/early.py:")
+    (source / "early.py").write_text("import torch")
+    assert backward(source, ["early", "late", "tpt_lib"]) == []

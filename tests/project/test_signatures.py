@@ -1,0 +1,67 @@
+"""What signatures say: few ``Any``, no untyped keywords, model first."""
+
+import inspect
+import re
+
+import pytest
+
+import tpt_lib
+
+ROOMS = ["evaluation", "methods", "models", "paper", "plots", "prompts", "text", "types", "views"]
+
+
+def public():
+    """Every public function and class by its full name, once."""
+    found = {}
+    for room in [tpt_lib, *(getattr(tpt_lib, name) for name in ROOMS)]:
+        for name in room.__all__:
+            value = getattr(room, name)
+            own = getattr(value, "__module__", "").startswith("tpt_lib.") and not getattr(value, "_is_protocol", False)
+            if own and callable(value):
+                found[f"{value.__module__}.{name}"] = value
+    return found
+
+
+def parameters(value):
+    """The parameters of a function, or of a class that is called."""
+    try:
+        return inspect.signature(value).parameters.values()
+    except (TypeError, ValueError):  # a Protocol or a TypedDict
+        return []
+
+
+def untyped(value):
+    return [p.name for p in parameters(value) if re.search(r"\bAny\b", str(p.annotation))]
+
+
+def test_few_signatures_say_any():
+    found = {name: untyped(value) for name, value in public().items() if untyped(value)}
+    assert sum(map(len, found.values())) <= 10, found
+
+
+@pytest.mark.parametrize("name", sorted(public()))
+def test_keywords_that_are_passed_on_are_typed(name):
+    for parameter in parameters(public()[name]):
+        if parameter.kind is parameter.VAR_KEYWORD and name.rpartition(".")[2] not in FOREIGN:
+            assert "Unpack[" in str(parameter.annotation), f"{name}(**{parameter.name})"
+
+
+FOREIGN = {"load_open_clip", "load_transformers", "save_prompt"}  # keywords of other libraries, entries of a file
+
+
+@pytest.mark.parametrize("name", sorted(public()))
+def test_the_model_comes_first_and_settings_are_keywords(name):
+    value = public()[name]
+    names = [p.name for p in parameters(value)]
+    if inspect.isfunction(value) and "model" in names and name != "tpt_lib.evaluation.published.paper_accuracy":
+        assert names[0] == "model"
+        settings = {"seed", "steps", "lr", "n_views", "out", "batch_size", "num_workers", "progress", "fraction"}
+        loose = [p.name for p in parameters(value) if p.name in settings and p.kind is not p.KEYWORD_ONLY]
+        assert not loose
+
+
+def test_that_any_would_be_counted():
+    def one(model, images: "Any", **options: "Any"):  # noqa: F821
+        return model
+
+    assert untyped(one) == ["images", "options"]

@@ -1,0 +1,198 @@
+"""The packed engine against the plain program, forward and backward: towers, wordings, real sizes, any prompts."""
+
+import open_clip
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles.tpt import Put, float64, plain_loss, plain_selection, plain_text
+from support.cases import largest, views_for
+from support.text_cases import (
+    CLIP_SPECIALS,
+    NAMES,
+    PACKED,
+    WORDINGS,
+    assert_same,
+    check_features,
+    check_five_steps,
+    context_columns,
+    count,
+    example,
+    features_and_gradient,
+    gradients,
+    logits_of,
+    plain_model,
+    plain_results,
+    prompt_text,
+    relative,
+    varied,
+)
+from support.zoo import VISION, build, liven, open_clip_model, transformers_model
+
+import tpt_lib
+from tpt_lib import class_prompts, encode_prompts, gaussian_context
+from tpt_lib.text import text_engine
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+@pytest.mark.parametrize("where", WORDINGS)
+@pytest.mark.parametrize("name", PACKED)
+def test_features_logits_and_gradients_are_the_plain_ones(name, where, few, monkeypatch):
+    monkeypatch.setattr(tpt_lib.text.packed, "FEW", few)
+    check_features(example(name, where), "packed")
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+@pytest.mark.parametrize("where", WORDINGS)
+@pytest.mark.parametrize("name", PACKED)
+def test_five_steps_of_tuning_are_the_plain_ones(name, where, few, monkeypatch):
+    monkeypatch.setattr(tpt_lib.text.packed, "FEW", few)
+    example(name, where).prompts.forget()
+    check_five_steps(example(name, where), "packed")
+
+
+def real_tower(architecture):
+    """Return the text tower of an architecture of open_clip with a small image tower."""
+    config = open_clip.get_model_config(architecture)
+    torch.manual_seed(0)
+    return liven(open_clip.CLIP(config["embed_dim"], vision_cfg=VISION, text_cfg=config["text_cfg"])).eval()
+
+
+def imagenet(model, number):
+    """Return prompts of ImageNet names, their ids and the places of ``a photo of a``."""
+    names = open_clip.IMAGENET_CLASSNAMES[:number]
+    ids = model.tokenize([f"a photo of a {name}." for name in names])
+    return class_prompts(model, names), ids, torch.arange(1, 5).expand(number, 4)
+
+
+def test_vit_b_16():
+    """Forward at 50 classes, backward at the first 12 of them."""
+    model = tpt_lib.wrap(real_tower("ViT-B-16"))
+    module = float64(model.module)
+    prompts, ids, columns = imagenet(model, 50)
+    assert text_engine(model, prompts) == "packed"
+    plain_context = prompts.context.double().requires_grad_()
+    first = plain_text(module, ids[:12], Put(columns[:12], plain_context))
+    with torch.no_grad():
+        want = torch.cat([first, plain_in_chunks(module, ids[12:], columns[12:], prompts.context, 10)])
+        assert largest(encode_prompts(model, prompts), want) <= 1e-5
+    views = views_for(want, 64)
+    context = prompts.context.clone().requires_grad_()
+    logits = logits_of(model, encode_prompts(model, imagenet(model, 12)[0], context), views)
+    plain_logits = logits_of(model, first, views.double())
+    assert largest(logits, plain_logits) <= 1e-3
+    selected = plain_selection(plain_logits.detach())
+    assert torch.equal(plain_selection(logits.detach()), selected)
+    (gradient,) = torch.autograd.grad(plain_loss(logits[selected]), context)
+    (plain_gradient,) = torch.autograd.grad(plain_loss(plain_logits[selected]), plain_context)
+    assert relative(gradient, plain_gradient) <= 1e-4
+
+
+def plain_in_chunks(module, ids, columns, context, size):
+    parts = zip(ids.split(size), columns.split(size), strict=True)
+    return torch.cat([plain_text(module, part, Put(places, context.double())) for part, places in parts])
+
+
+@torch.no_grad()
+def test_rn50():
+    model = tpt_lib.wrap(real_tower("RN50"))
+    prompts, ids, columns = imagenet(model, 5)
+    assert text_engine(model, prompts) == "packed"
+    want = plain_text(float64(model.module), ids, Put(columns, prompts.context.double()))
+    assert largest(encode_prompts(model, prompts), want) <= 1e-5
+
+
+@torch.no_grad()
+def test_a_thousand_classes():
+    model = build("open_clip-vit")
+    prompts, ids, columns = imagenet(model, 1000)
+    context = prompts.context + torch.stack([torch.zeros_like(prompts.context), torch.randn_like(prompts.context)])
+    want = plain_in_chunks(plain_model("open_clip-vit"), ids, columns, context[1], 100)
+    got = encode_prompts(model, prompts, context, engine="packed")
+    assert largest(got[1], want) <= 1e-5
+    assert largest(encode_prompts(model, prompts, context[1], engine="full_length"), want) <= 1e-5
+    assert largest(encode_prompts(model, prompts), got[0]) <= 1e-5
+
+
+def without_start(texts):
+    """Return CLIP's tokens without the first."""
+    ids = build("open_clip-vit").tokenize(texts)
+    return torch.cat([ids[:, 1:], torch.zeros_like(ids[:, :1])], dim=1)
+
+
+def with_a_small_end(texts):
+    """Return CLIP's tokens with 5 as the end of text."""
+    ids = build("open_clip-vit").tokenize(texts)
+    return torch.where(ids == 49407, 5, ids)
+
+
+OTHERS = {
+    "no start token": lambda: tpt_lib.wrap(open_clip_model(), without_start),
+    "pooled at an id": lambda: tpt_lib.wrap(
+        open_clip_model("CustomTextCLIP", text={"pool_type": "eos", "eos_id": 5}), with_a_small_end
+    ),
+    "no projection": lambda: tpt_lib.wrap(open_clip_model("CustomTextCLIP", text={"proj_type": "none", "width": 16})),
+    "an old config": lambda: tpt_lib.wrap(transformers_model(eos_token_id=2)),
+    "one layer": lambda: tpt_lib.wrap(open_clip_model(text={"layers": 1})),
+}
+
+
+@pytest.mark.parametrize("where", WORDINGS)
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_towers_are_packed_and_exact(kind, where):
+    model, (before, touch, after) = OTHERS[kind](), WORDINGS[where]
+    prompts = class_prompts(model, NAMES, template=prompt_text(before, "{}", touch, after))
+    assert text_engine(model, prompts) == "packed"
+    ids = model.tokenize([prompt_text(before, name, touch, after) for name in NAMES])
+    specials = {"no start token": (0, 49407), "pooled at an id": (1, 5)}.get(kind, CLIP_SPECIALS)
+    columns = context_columns(model.tokenize, ids, before, after, "", specials)
+    want = plain_results(float64(model.module), ids, [columns], [prompts.context])
+    for engine in ("packed", "full_length"):
+        assert_same(features_and_gradient(model, prompts, engine=engine), want)
+
+
+ONE_TOKEN = ["cat", "dog", "red", "panda", "bird", "kite", "car", "tree", "blue", "X", "photo", "of", "the"]
+
+
+def test_the_words_below_have_one_token_each():
+    tokenize = build("open_clip-vit").tokenize
+    assert [count(tokenize, word, CLIP_SPECIALS) for word in ONE_TOKEN] == [1] * len(ONE_TOKEN)
+
+
+@pytest.mark.parametrize("kind", ["words", "gaussian", "class-specific", "free names"])
+@given(data=st.data())
+def test_any_prompts_with_either_engine(kind, data):
+    draw = data.draw
+    words = st.sampled_from(ONE_TOKEN)
+    name = draw(st.sampled_from(["open_clip-vit", "openai", "transformers-clip"]))
+    classes = draw(st.lists(st.lists(words, min_size=1, max_size=20), min_size=1, max_size=12))
+    before, after = draw(st.lists(words, max_size=4)), draw(st.lists(words, max_size=4))
+    touch, stop = draw(st.sampled_from(["", ",", "."])), draw(st.sampled_from(["", "."])) if after else ""
+    batch = draw(st.sampled_from([(), (1,), (3,), (2, 1)]))
+    shared = draw(st.booleans())  # one context for a batch of names
+    model, names, extra = build(name), [" ".join(c) for c in classes], {}
+    template = prompt_text(" ".join(before), "{}", touch, " ".join(after), stop)
+    if kind in ("gaussian", "class-specific"):
+        length = len(before + after) if before and after else draw(st.integers(1, 16))
+        extra["context"] = gaussian_context(model, length, n_classes=len(names) if kind == "class-specific" else None)
+        if not (before and after):
+            before, after = ([], ["X"] * length) if after else (["X"] * length, [])
+    if kind == "free names":
+        extra["name_tokens"] = gaussian_context(model, draw(st.integers(1, 4)), n_classes=len(names), seed=1)
+        classes = [["X"] * extra["name_tokens"].shape[1]] * len(names)
+    prompts = class_prompts(model, names, template=template, **extra)
+    assert text_engine(model, prompts) == "packed"
+
+    leaves = [varied(prompts.context, () if shared and kind == "free names" else batch)]
+    if prompts.name_tokens is not None:
+        leaves.append(varied(prompts.name_tokens, batch))
+    ids = model.tokenize([prompt_text(" ".join(before), " ".join(c), touch, " ".join(after), stop) for c in classes])
+    columns = [context_columns(model.tokenize, ids, " ".join(before), " ".join(after), stop, CLIP_SPECIALS)]
+    columns.append(torch.arange(len(classes[0])).expand(len(names), -1) + 1 + len(before))
+    want = plain_results(plain_model(name), ids, columns, leaves, batch, kind == "class-specific")
+    for engine in ("packed", "full_length"):
+        features = encode_prompts(model, prompts, *leaves, engine=engine)
+        assert features.shape == (*batch, len(names), 16)
+        assert largest(features, want[0]) <= 1e-5
+        for got, plain in zip(gradients(features, leaves), want[1:], strict=True):
+            assert got.numel() == 0 or relative(got, plain) <= 1e-4

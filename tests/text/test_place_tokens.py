@@ -1,0 +1,56 @@
+"""Learned tokens against a loop that places them one at a time."""
+
+import pytest
+import torch
+from support.text_cases import NAMES
+from support.zoo import build
+
+from tpt_lib import class_prompts, gaussian_context
+from tpt_lib.prompts.templates import CONTEXT, NAME
+from tpt_lib.text.place_tokens import put_tokens
+
+
+def put_one_by_one(x, prompts, classes, positions, context, name_tokens):
+    """Walk along each prompt, and take the next learned token wherever one goes."""
+    rows = x.expand(len(context), *x.shape).clone()
+    for member in range(len(context)):
+        for at, (k, position) in enumerate(zip(classes.tolist(), positions.tolist(), strict=True)):
+            roles = prompts.roles[k].tolist()
+            before = roles[:position].count(roles[position])
+            if roles[position] == CONTEXT:
+                rows[member, at] = context[member, k if context.shape[1] > 1 else 0, before]
+            elif roles[position] == NAME and name_tokens is not None:
+                rows[member, at] = name_tokens[member, k, before]
+    return rows
+
+
+@pytest.mark.parametrize("own_names", [False, True])
+@pytest.mark.parametrize("own_contexts", [False, True])
+@pytest.mark.parametrize("template", ["a photo of a {} .", "a photo {} of a", "{} of a photo"])
+def test_tokens_are_where_a_loop_puts_them(template, own_contexts, own_names):
+    model = build("open_clip-vit")
+    tokens = gaussian_context(model, 2, n_classes=5, seed=1) if own_names else None
+    length = len(template.replace("{}", "").replace(".", "").split())
+    context = gaussian_context(model, length, n_classes=5 if own_contexts else None)
+    prompts = class_prompts(model, NAMES, template=template, context=context, name_tokens=tokens)
+    classes, positions = (prompts.ids >= 0).nonzero(as_tuple=True)
+    order = torch.randperm(len(classes))[:150]  # any tokens in any order
+    classes, positions = classes[order], positions[order]
+    x = torch.randn(len(order), 32)
+    contexts = context[None] if own_contexts else context[None, None]
+    contexts = contexts + torch.randn(3, *contexts.shape[1:])
+    names = None if tokens is None else tokens + torch.randn(3, *tokens.shape)
+    before = x.clone()
+    got = put_tokens(x, prompts, classes, positions, contexts, names)
+    assert torch.equal(got, put_one_by_one(x, prompts, classes, positions, contexts, names))
+    assert torch.equal(x, before)
+    assert not torch.equal(got, x.expand_as(got))
+
+
+def test_learned_tokens_take_the_embeddings_dtype():
+    model = build("open_clip-vit")
+    prompts = class_prompts(model, ["cat"])
+    at = torch.arange(8)
+    got = put_tokens(torch.zeros(8, 32).half(), prompts, torch.zeros_like(at), at, torch.ones(1, 1, 4, 32), None)
+    assert got.dtype == torch.float16
+    assert got[0, :, 0].tolist() == [0, 1, 1, 1, 1, 0, 0, 0]

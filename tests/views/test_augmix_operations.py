@@ -1,0 +1,64 @@
+"""AugMix's operations: each equals PIL's on photographs, and on odd images."""
+
+import pytest
+import torch
+from oracles.augmix import PIL_OPERATIONS
+from support.pictures import as_pil, difference, generator, levels
+
+from tpt_lib.views import AugMix, sample_augmix
+from tpt_lib.views import augmix_operations as operations
+
+# levels of 255 that a pixel may differ from PIL's, and the share of pixels that may differ at all. Tables and whole pixels are
+# exact. Shears and rotations are interpolated in float32, PIL's in float64, and both truncate.
+TOLERANCE = {"shear_x": (1, 1e-4), "shear_y": (1, 1e-4), "rotate": (1, 2e-3)}
+
+
+def test_operations_are_numbered_as_in_the_released_code():
+    assert tuple(PIL_OPERATIONS) == AugMix.NAMES
+
+
+def amounts(name, n, severity, size=(224, 224)):
+    params = sample_augmix(40 * n, size, generator=generator(), severity=severity)
+    return params.amount[params.operation == AugMix.NAMES.index(name)][:n]
+
+
+def pil_batch(name, images, amount):
+    pairs = zip(images, amount.tolist(), strict=True)
+    return torch.stack([levels(PIL_OPERATIONS[name](as_pil(image), a)) for image, a in pairs])
+
+
+@pytest.mark.parametrize("severity", [1, 10])
+@pytest.mark.parametrize("name", AugMix.NAMES)
+def test_operations_are_pils(name, severity, cut):
+    amount = amounts(name, len(cut), severity)
+    apart = difference(getattr(operations, name)(cut, amount), pil_batch(name, cut, amount))
+    most, share = TOLERANCE.get(name, (0, 0))
+    assert apart.max() <= most
+    assert (apart > 0).float().mean() <= share
+
+
+@pytest.mark.parametrize("name", AugMix.NAMES)
+def test_operations_change_photographs(name, cut):
+    amount = amounts(name, 4, 1).abs().clamp(min=amounts(name, 200, 1).abs().median())
+    assert (difference(getattr(operations, name)(cut[:4], amount), cut[:4]) > 0).float().mean() > 0.001
+
+
+@pytest.mark.parametrize("name", AugMix.NAMES)
+def test_operations_on_flat_tiny_and_oblong_images(name):
+    for images in (
+        torch.full((2, 3, 9, 9), 77, dtype=torch.uint8),
+        torch.randint(0, 256, (2, 3, 1, 1), dtype=torch.uint8),
+        torch.randint(0, 256, (2, 3, 31, 17), dtype=torch.uint8),
+        torch.randint(0, 2, (2, 3, 17, 31), dtype=torch.uint8) * 255,
+    ):
+        amount = amounts(name, 2, 1, images.shape[2:])
+        if name == "rotate":
+            amount = torch.tensor([2.0, -1.0], dtype=torch.float64)
+        assert difference(getattr(operations, name)(images, amount), pil_batch(name, images, amount)).max() <= 1
+
+
+def test_operations_do_not_write_to_their_input(cut):
+    before = cut.clone()
+    for name in AugMix.NAMES:
+        getattr(operations, name)(cut, amounts(name, len(cut), 1))
+    assert cut.equal(before)
