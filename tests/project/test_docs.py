@@ -30,6 +30,7 @@ def blocks(page):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_code_block_runs(page, tmp_path, monkeypatch):
@@ -117,6 +118,7 @@ def test_a_stale_page_of_methods_is_noticed(tmp_path, monkeypatch, capsys):
     assert methods.main() == 0
 
 
+@pytest.mark.slow
 def test_a_type_error_in_what_users_copy_is_noticed():
     examples = script("examples")
     assert {"readme_0.py", "wrap_your_own.py"} <= set(examples.sources())

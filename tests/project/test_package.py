@@ -109,6 +109,7 @@ def test_version_is_the_head_of_the_changelog():
     assert head.group(1) == tpt_lib.__version__
 
 
+@pytest.mark.slow
 def test_the_wheel_works_from_another_folder(tmp_path):
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT]
     subprocess.run(build, check=True, capture_output=True)
@@ -132,6 +133,7 @@ def test_the_example_of_a_model_of_your_own():
     assert re.search(r"'red panda': 0\.\d+", run(path.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_every_example_runs(path, tmp_path):
     assert run(path.read_text(), cwd=tmp_path)

@@ -40,7 +40,7 @@ def test_changed_answers_are_listed(monkeypatch, tmp_path, capsys):
 
     def predict(model, prompts, features):
         before, after = (tpt_lib.Prediction(names, logits_of(i)) for i in next(answers))
-        return tpt_lib.Prediction(names, after.logits, zero_shot=before, context=prompts.context)
+        return tpt_lib.Prediction(names, after.logits, before=before, context=prompts.context)
 
     monkeypatch.setattr("tpt_lib.tiny.demo.tpt_predict", predict)
     monkeypatch.setattr("tpt_lib.tiny.demo.plot_prediction", lambda *_, **__: type("F", (), {"savefig": print})())

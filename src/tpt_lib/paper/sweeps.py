@@ -42,7 +42,7 @@ def sweep_fractions(
     Args:
         model, images, prompts, labels: as for ``compare``.
         **views: as for ``compare``.
-        fractions: the values of :math:`\rho`.
+        fractions: values of :math:`\rho` (default 0.1 to 1).
 
     Returns:
         A row for zero-shot and one per fraction.
@@ -72,7 +72,7 @@ def sweep_views(
     Args:
         model, images, prompts, labels: as for ``compare``.
         **views: as for ``compare``, without ``n_views``.
-        numbers: the numbers of views.
+        numbers: numbers of views (default 8 to 128).
 
     Returns:
         A row for zero-shot and one per number.
@@ -103,7 +103,7 @@ def sweep_steps(
     Args:
         model, images, prompts, labels: as for ``compare``.
         **views: as for ``compare``.
-        steps: the numbers of steps.
+        steps: numbers of steps (default 1 to 4).
 
     Returns:
         A row for zero-shot and one per number.
@@ -133,8 +133,8 @@ def sweep_groups(
     Args:
         model, images, prompts, labels: as for ``compare``.
         **views: as for ``compare``.
-        rates: the groups of ``memo_clip_predict`` to try, with the learning rates for each; by default all four.
-        steps: the numbers of steps, for each group and rate.
+        rates: groups of ``memo_clip_predict`` with the learning rates to try for each (default: all four groups).
+        steps: numbers of steps to try for each group and rate (default 1 and 2).
 
     Returns:
         A row for zero-shot and one per group, rate and number of steps.
