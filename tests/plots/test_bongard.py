@@ -22,8 +22,8 @@ def test_every_image_is_drawn_under_its_side_and_queries_under_their_verdicts():
     sides = ["positive"] * 4 + ["negative"] * 3 + list(result.verdicts)
     colors = [RIGHT if side == "positive" else WRONG for side in sides]
     assert [to_hex(one.spines["top"].get_edgecolor()) for one in axes] == colors
-    rows = [one.get_subplotspec().rowspan.start for one in axes]
-    assert rows == [0] * 4 + [1] * 3 + [2] * 2
+    places = [(one.get_subplotspec().rowspan.start, one.get_subplotspec().colspan.start) for one in axes]
+    assert places == [(row, column) for row, count in enumerate((4, 3, 2)) for column in range(count)]
 
 
 def test_features_cannot_be_drawn():

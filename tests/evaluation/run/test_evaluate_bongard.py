@@ -53,9 +53,9 @@ def test_rows_are_the_verdicts(done):
 def test_a_run_cut_in_the_middle_of_a_problem_is_resumed(done, tmp_path):
     path, _ = done
     lines = path.read_bytes().splitlines(keepends=True)
-    (tmp_path / "cut.jsonl").write_bytes(b"".join(lines[:4])[:-3])
+    (tmp_path / "cut.jsonl").write_bytes(b"".join(lines[:5])[:-3])  # rows of queries 0, 1, 2 and a part of 3
     run(tmp_path / "cut.jsonl", seeds=(0, 1), batch_size=2)
-    assert (tmp_path / "cut.jsonl").read_bytes().startswith(b"".join(lines[:3]))
+    assert (tmp_path / "cut.jsonl").read_bytes().startswith(b"".join(lines[:4]))
     assert_close(tmp_path / "cut.jsonl", path)
 
 
