@@ -98,7 +98,9 @@ def test_bad_input(model, call, kind, message):
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("template", [[], ["a {}.", 3], None, 3])
 def test_bad_lists_of_templates(model, template):
-    with pytest.raises(ValueError, match="class_prompts: template must be a text or a list of one or more texts, but got"):
+    with pytest.raises(
+        ValueError, match="class_prompts: template must be a text or a list of one or more texts, but got"
+    ):
         tpt_lib.class_prompts(model, ["cat"], template=template)
 
 
