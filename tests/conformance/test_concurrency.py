@@ -91,6 +91,7 @@ def in_a_process(given):
     return answers(model, prompts, number), os.getpid()
 
 
+@pytest.mark.slow
 def test_spawned_processes_give_what_this_one_gives():
     """The model, the prompts and a prediction are sent, before and after they were used; what is kept stays here."""
     model = Letters()
@@ -137,6 +138,7 @@ print("standard library:", "threading" in seen or "random" in seen or "logging" 
 """
 
 
+@pytest.mark.slow
 def test_nothing_of_the_library_happens_at_a_fork():
     """An at-fork handler cannot be taken back, so importing the library and using it registers none."""
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=300, check=False)

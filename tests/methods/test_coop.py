@@ -2,29 +2,20 @@
 
 import functools
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from oracles.tpt import Put, float64, plain_text
 from support.cases import model_of
+from support.fitting import DECAY, LABELS, LR, MOMENTUM, NAMES, features_of
 from support.zoo import fresh
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 import tpt_lib
 from tpt_lib import class_prompts, fit_cocoop, fit_coop, gaussian_context, load_prompt, save_prompt
 from tpt_lib.methods.coop import new_meta_net
 from tpt_lib.prompts.contexts import LearnedPrompt
-
-NAMES = ["cat", "red panda", "dog"]
-LABELS = torch.tensor([0, 1, 2, 2, 1, 0, 1])
-MOMENTUM, DECAY, LR = 0.9, 5e-4, 2e-3
-
-
-def features_of(count=7, seed=0, width=16):
-    return F.normalize(torch.randn(count, width, generator=torch.Generator().manual_seed(seed)), dim=-1)
 
 
 class Recorder(torch.optim.SGD):
@@ -142,50 +133,6 @@ def test_coop_with_16_shots_beats_the_hand_crafted_prompt_and_tpt_goes_on_from_i
     assert tpt_lib.tpt_predict(model, fitted.prompts, views).tuned
 
 
-class StopError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("fit", [fit_coop, fit_cocoop])
-@pytest.mark.parametrize("patience", [None, 5])
-def test_an_interrupted_run_resumes_where_it_was(fit, patience, tmp_path):
-    model, features = model_of(), features_of(20)
-    labels = torch.arange(20) % 3
-    prompts = class_prompts(model, NAMES)
-    options = {"epochs": 5, "batch_size": 6, "seed": 4, "patience": patience, "validation": (features, labels)}
-    whole = fit(model, prompts, features, labels, **options)
-    seen = []
-
-    class Breaks(torch.optim.SGD):
-        def __init__(self, parameters, lr):
-            super().__init__(parameters, lr=lr, momentum=MOMENTUM, weight_decay=DECAY)
-
-        def step(self, closure=None):
-            seen.append(1)
-            if len(seen) == 11:  # in the third epoch
-                raise StopError
-            return super().step(closure)
-
-    file = tmp_path / "model.pth.tar"
-    with pytest.raises(StopError):
-        fit(model, prompts, features, labels, checkpoint=file, optimizer=Breaks, **options)
-    assert len(torch.load(file, weights_only=True)["resume"]["history"]["losses"]) == 2
-    resumed = fit(model, prompts, features, labels, checkpoint=file, **options)
-    again = fit(model, prompts, features, labels, checkpoint=file, **options)  # a finished run is not run again
-    for other in (resumed, again):
-        assert torch.equal(other.prompts.context, whole.prompts.context)
-        assert (other.losses, other.accuracies, other.validation) == (whole.losses, whole.accuracies, whole.validation)
-        assert other.epoch == whole.epoch
-        if whole.prompts.meta_net is not None:
-            assert all(map(torch.equal, other.prompts.meta_net.parts, whole.prompts.meta_net.parts))
-    elsewhere = replace(prompts, context=prompts.context + 1)
-    with pytest.raises(ValueError, match=r"belongs to a run with different settings \(checksum of the start is"):
-        fit(model, elsewhere, features, labels, checkpoint=file, **options)
-    with pytest.raises(ValueError, match=r"different settings \(batch_size is 6 there and 7 here\)"):
-        fit(model, prompts, features, labels, checkpoint=file, **{**options, "batch_size": 7})
-    assert not list(tmp_path.glob("*.part"))
-
-
 def test_it_stops_early_on_request_and_keeps_the_best():
     model, features = model_of(), features_of(20)
     labels = torch.arange(20) % 3
@@ -241,35 +188,6 @@ def test_a_failing_save_leaves_the_old_file(tmp_path):
     assert torch.equal(load_prompt(tmp_path / "p").context, torch.ones(2, 4))
 
 
-def test_images_are_cropped_anew_in_each_epoch_and_reproducibly(photo):
-    model = fresh("open_clip-vit")
-    images, labels = [photo, photo.rotate(90), photo.rotate(180)], [0, 1, 2]
-    seen = []
-    encode = model.module.visual.register_forward_hook(lambda _m, inputs, _o: seen.append(inputs[0].clone()))
-    prompts = class_prompts(model, NAMES)
-    first = fit_coop(model, prompts, images, labels, epochs=2, seed=1)
-    encode.remove()
-    assert [len(part) for part in seen] == [3, 3]
-    assert not torch.equal(seen[0].sum(dim=0), seen[1].sum(dim=0))
-    assert torch.equal(
-        first.prompts.context, fit_coop(model, prompts, images, labels, epochs=2, seed=1).prompts.context
-    )
-    other = fit_coop(model, prompts, images, labels, epochs=2, seed=2)
-    assert not torch.equal(first.prompts.context, other.prompts.context)
-
-
-@pytest.mark.parametrize("kind", ["pixels", "features"])
-def test_loaders(kind):
-    model = fresh("open_clip-vit")
-    pixels = torch.randn(7, 3, 32, 32)
-    features = tpt_lib.encode_views(model, pixels)
-    loader = DataLoader(TensorDataset(pixels if kind == "pixels" else 3 * features, LABELS), batch_size=7)
-    prompts = class_prompts(model, NAMES)
-    got = fit_coop(model, prompts, loader, epochs=3)
-    want = fit_coop(model, prompts, features, LABELS, epochs=3)
-    assert torch.allclose(got.prompts.context, want.prompts.context, atol=1e-7)
-
-
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_inside_the_callers_modes(mode):
     model = model_of()
@@ -289,28 +207,6 @@ def test_progress(progress, capsys):
     assert ("epochs" in capsys.readouterr().err) == progress
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"labels": [0, 1]}, "for 7 images labels must be 7 ints"),
-        ({"labels": LABELS + 1}, r"labels are 0\.\.2, but got 1\.\.3"),
-        ({"labels": LABELS.float()}, "must be 7 ints, but got torch.float32"),
-        ({"images": features_of(width=5)}, "features have width 5, this model's have 16"),
-        ({"images": features_of() / 0}, "finite"),
-        ({"epochs": 0}, "epochs and batch_size must be at least 1"),
-        ({"batch_size": 0}, "epochs and batch_size must be at least 1"),
-        ({"patience": 2}, "patience must be at least 1 and needs validation"),
-        ({"images": [], "labels": []}, "no images to learn from"),
-        ({"images": iter([]), "labels": None}, "gave no batch"),
-    ],
-)
-def test_bad_input(change, message, no_shape_checks):
-    model = model_of()
-    arguments = {"images": features_of(), "labels": LABELS} | change
-    with pytest.raises(ValueError, match=message):
-        fit_coop(model, class_prompts(model, NAMES), **arguments)
-
-
 def test_bad_prompts():
     model = model_of()
     with pytest.raises(ValueError, match="no context to learn"):
@@ -318,66 +214,3 @@ def test_bad_prompts():
     for fit in (fit_coop, fit_cocoop):
         with pytest.raises(ValueError, match="fit_coop: tunes the context of one template, but these prompts have 2"):
             fit(model, class_prompts(model, NAMES, template=["a {}.", "the {}."]), features_of(), LABELS)
-
-
-class Poisoned(torch.optim.SGD):
-    """CoOp's SGD, which finds a gradient that is not finite in one step of all."""
-
-    steps, at = 0, None
-
-    def __init__(self, parameters, lr):
-        super().__init__(parameters, lr=lr, momentum=MOMENTUM, weight_decay=DECAY)
-
-    def step(self, closure=None):
-        Poisoned.steps += 1
-        if Poisoned.steps == Poisoned.at:
-            self.param_groups[0]["params"][0].grad[0, 0] = torch.nan
-        return super().step(closure)
-
-
-@pytest.mark.parametrize("fit", [fit_coop, fit_cocoop])
-@pytest.mark.parametrize("at", [7, 9])  # the first and the last step of the third epoch
-def test_a_gradient_that_is_not_finite_ends_learning_at_the_epoch_before(fit, at, tmp_path):
-    model, features = model_of(), features_of()
-    prompts = class_prompts(model, NAMES)
-    options = {"batch_size": 3, "seed": 4, "epochs": 5}
-    file = tmp_path / "model.pth.tar"
-    whole = fit(model, prompts, features, LABELS, **options)
-    Poisoned.steps, Poisoned.at = 0, at
-    with pytest.warns(UserWarning, match="fit_coop: a loss or gradient was not finite in 1 of 1 cases"):
-        ended = fit(model, prompts, features, LABELS, checkpoint=file, optimizer=Poisoned, **options)
-    assert not ended.applied
-    assert whole.applied
-    assert ended.epoch == 2
-    assert ended.losses == whole.losses[:2]
-    assert ended.accuracies == whole.accuracies[:2]
-    saved = load_prompt(file)
-    assert torch.equal(ended.prompts.context, saved.context)
-    assert ended.prompts.context.isfinite().all()
-    if fit is fit_cocoop:
-        assert all(map(torch.equal, ended.prompts.meta_net.parts, saved.meta_net.parts))
-    resumed = fit(model, prompts, features, LABELS, checkpoint=file, **options)
-    assert resumed.applied
-    assert torch.equal(resumed.prompts.context, whole.prompts.context)
-    assert resumed.losses == whole.losses
-
-
-def test_a_loss_that_is_not_finite_in_the_first_epoch_leaves_the_start():
-    model, prompts = model_of(), class_prompts(model_of(), NAMES)
-    batches = [(features_of(), LABELS), (features_of(seed=1), LABELS)]
-    Poisoned.steps, Poisoned.at = 0, 1
-    with pytest.warns(UserWarning, match="fit_coop: a loss or gradient was not finite"):
-        fitted = fit_coop(model, prompts, batches, epochs=3, optimizer=Poisoned)
-    assert (fitted.applied, fitted.epoch, fitted.losses, fitted.accuracies) == (False, 0, [], [])
-    assert torch.equal(fitted.prompts.context, prompts.context)
-
-
-def test_a_rate_that_is_far_too_high(tmp_path):
-    """What is kept is finite and can be used, though the step that broke it had a finite gradient itself."""
-    model, prompts, file = model_of(), class_prompts(model_of(), NAMES), tmp_path / "model.pth.tar"
-    with pytest.warns(UserWarning, match="fit_coop: a loss or gradient was not finite"):
-        fitted = fit_coop(model, prompts, features_of(), LABELS, epochs=5, lr=1e38, checkpoint=file)
-    assert not fitted.applied
-    for context in (fitted.prompts.context, load_prompt(file).context):
-        assert context.isfinite().all()
-        assert tpt_lib.encode_prompts(model, class_prompts(model, NAMES, context=context)).isfinite().all()
