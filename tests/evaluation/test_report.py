@@ -105,7 +105,7 @@ def test_markdown_csv_and_pandas_say_the_same():
     found = report((header(), FOUR))
     head, line, first, *_ = found.to_markdown().splitlines()
     assert head.startswith("| dataset | method | n | top-1 | paper |")
-    assert line.startswith("| --- | ---: |")
+    assert line.startswith("| --- | --- | ---: |")
     assert first.startswith("| pets | zero-shot | 4 | 50.00 | 83.57 |")
     assert found._repr_markdown_() == found.to_markdown()
     rows = list(csv.DictReader(io.StringIO(found.to_csv())))

@@ -35,6 +35,24 @@ def test_as_markdown():
     assert tpt_lib.evaluation.Table(TABLE.rows).to_markdown() == expected.removesuffix("\n\nA note.")
 
 
+def test_text_is_aligned_left_and_numbers_right():
+    rows = ({"name": "tpt", "title": "TPT", "n": 64}, {"name": "view_vote", "title": "majority vote", "n": 8})
+    table = tpt_lib.evaluation.Table(rows)
+    assert repr(table) == (
+        "name       title           n\n"
+        "----------------------------\n"
+        "tpt        TPT            64\n"
+        "view_vote  majority vote   8"
+    )
+    assert table.to_markdown().splitlines()[1] == "| --- | --- | ---: |"
+
+
+def test_a_column_of_sentences_does_not_stretch_the_rule():
+    text = repr(tpt_lib.evaluation.Table(({"name": "a", "found": "no " * 100}, {"name": "b", "found": "yes"})))
+    head, rule, _, last = text.splitlines()
+    assert (head, rule, last) == ("name  found", "-" * 120, "b     yes")
+
+
 def test_as_data():
     assert TABLE.columns == ["method", "steps", "accuracy", "ok"]
     assert TABLE.column("steps") == [None, 12]

@@ -134,7 +134,7 @@ def test_names_that_cannot_be_told_apart(tmp_path):
     with pytest.raises(ValueError, match=r"targets must be one or more sets"):
         transfer_matrix(model(), sources(), [], out=tmp_path)
     odd = EvalSet("TPT", [(torch.rand(3, 8, 8), 0)], ("cat", "dog"))
-    with pytest.raises(ValueError, match=r"\['TPT'\] are names of methods; give the targets others"):
+    with pytest.raises(ValueError, match=r"\['TPT'\] are names of methods; rename the targets"):
         transfer_matrix(model(), sources(), [odd], out=tmp_path)
 
 

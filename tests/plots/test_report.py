@@ -46,4 +46,4 @@ def test_accuracies_draw_bars_errors_and_the_papers():
     assert pytest.approx([60 - deviation, 60 + deviation]) in spans
     assert [84.42, 84.42] in spans
     assert [label.get_text() for label in axes.get_xticklabels()] == ["pets", "mine"]
-    assert {text.get_text() for text in figure.legends[0].get_texts()} == {"TPT", "zero-shot", "the paper's"}
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {"TPT", "zero-shot", "paper"}

@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
         description="Test-time prompt tuning of CLIP-like models. 'tpt-lib COMMAND --help' has examples.",
         epilog=f"examples:\n  tpt-lib demo\n  tpt-lib classify photo.jpg --classes cat dog 'red panda'\n\n{CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # a new option must not change what a script means
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (about, parents, examples) in COMMANDS.items():
@@ -40,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
             description=f"{about}.",
             epilog=f"examples:\n{lines}\n\n{CODES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         for add in (*parents, _common):
             add(command)

@@ -1,4 +1,4 @@
-"""Methods side by side: one table from one encoding of the views."""
+"""Compare methods: one table from one encoding of the views."""
 
 from __future__ import annotations
 
@@ -37,22 +37,24 @@ def compare(
     methods: Methods = BASELINES_AND_TPT,
     **views: Unpack[ViewOptions],
 ) -> Table:
-    """Compare methods on the same views of one image or of several: accuracy, mean entropy, seconds and memory.
+    """Compare methods on the same views of one image or several: accuracy, mean entropy, seconds and memory.
 
-    Views and features of each image are made once and shared; their cost is stated separately.
+    The views and features of each image are computed once for all methods; their cost is listed separately.
 
     Args:
         model: the model.
         images: one image; or several: a list, a tuple, a tensor ``(B, 3, H, W)``, or a dataset of images or of pairs with
             their labels.
         classes: class names, or the prompts that the methods are given.
-        labels: the true classes, by index or name; without them there is no accuracy.
-        methods: names from ``list_methods()`` or functions; or a dict from the name in the table to either of these, or to a
-            pair of a method and its own prompts, as ``{"CoOp": ("zero_shot", coop)}``.
+        labels: the true classes by index or name (default: those of the dataset's pairs; without labels accuracy is None).
+        methods: a name from ``list_methods()``, a function, or a list of them; or a dict from the name in the table to a
+            method, or to a pair of a method and its own prompts, such as ``{"CoOp": ("zero_shot", coop)}``. By default the
+            baselines and TPT.
         **views: the keywords of ``augment_views``: ``n_views=64``, ``recipe="crop"``, ``seed=0``, ….
 
     Returns:
-        A row for each method.
+        A row per method: ``method``, ``accuracy``, ``entropy``, ``seconds``, ``first`` and ``memory``, and ``label`` for one
+        image.
 
     >>> images = torch.rand(2, 3, 40, 60)
     >>> table = compare(model, images, ["cat", "dog"], labels=[0, 1], methods=["zero_shot", "tpt"], n_views=4)
@@ -73,7 +75,7 @@ def table_of(
     views: ViewSettings,
     swept: str | None = None,
 ) -> Table:
-    """Return a row for each case, with columns of its own. The views of one image are held at a time."""
+    """Return a row per case, with its own columns. Only the views of one image are held at a time."""
     device = prompts.context.device
     truths: list[int | None] = []
     shared: list[list[Cost]] = []
@@ -90,8 +92,8 @@ def table_of(
         raise ValueError("compare: there are no images")
     seconds = {name: _seconds([costs[i] for costs in shared]) for i, name in enumerate(("views", "features"))}
     note = (
-        f"Over {len(truths)} image(s). seconds: per image, after the first where there are more. first: of the first image, "
-        f"including what is then kept. memory: peak above what was held, in MB. Shared by all rows, per image: views "
+        f"Over {len(truths)} image(s). seconds: per image, without the first if there are several. first: seconds of the first "
+        f"image, including what is then cached. memory: peak increase in MB. Shared by all rows, per image: views "
         f"{seconds['views']:.3g} s, features {seconds['features']:.3g} s, {_memory([c for costs in shared for c in costs])}."
     )
     rows = [{**columns, **_summary(results, truths)} for (columns, _), results in zip(cases, found, strict=True)]

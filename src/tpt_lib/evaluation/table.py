@@ -7,6 +7,8 @@ from typing import Any
 
 __all__ = ["Table"]
 
+LONGEST_RULE = 120  # characters; a column of sentences may be wider
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
@@ -64,18 +66,21 @@ class Table:
             for line in cells
         ]
         text = [line.rstrip() for line in lines]
-        return "\n".join([text[0], "-" * len(lines[0]), *text[1:], *([self.note] if self.note else [])])
+        rule = "-" * max(len(text[0]), min(len(lines[0]), LONGEST_RULE))
+        return "\n".join([text[0], rule, *text[1:], *([self.note] if self.note else [])])
 
     _repr_markdown_ = to_markdown
 
     def _left(self) -> list[bool]:
-        """Return whether each column is aligned left: the first one, and columns of text."""
-        return [
-            i == 0 or any(isinstance(value, str) for value in self.column(name)) for i, name in enumerate(self.columns)
-        ]
+        """Return whether each column is aligned left: the first one, and columns of words. Formatted numbers are text too."""
+        return [i == 0 or any(map(_is_word, self.column(name))) for i, name in enumerate(self.columns)]
 
     def _cells(self) -> list[list[str]]:
         return [self.columns, *([_shown(row[column]) for column in self.columns] for row in self.rows)]
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and value[:1].isalpha()
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The experiments of Shu et al., each in one call, and the numbers they published."""
+"""Run the experiments of Shu et al., each in one call, and look up the numbers they published."""
 
 from tpt_lib.evaluation.published import PaperTable, paper_accuracy, paper_tables
 from tpt_lib.paper.budgets import budget_table, strategy_table

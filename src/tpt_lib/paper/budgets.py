@@ -1,4 +1,4 @@
-"""What ways of prompting need and cost (appendix): data, iterations, parameters and seconds, read off the prompts."""
+"""Measure what ways of prompting need (appendix): data, iterations, parameters and seconds."""
 
 from __future__ import annotations
 
@@ -39,20 +39,22 @@ def budget_table(
 ) -> Table:
     """Measure the training and inference budgets of ways to prompt (appendix, table of budgets).
 
-    Seconds are from the image to the prediction, including making and encoding views, after a first run: the median of three.
-    A method that neither tunes nor selects, and says the same about the plain image alone, is timed with one view. Parameters
-    are counted: *added* are those of a learned context and of CoCoOp's network, *tuned* those found for one image and dropped.
+    Seconds are from the image to the prediction, including making and encoding views: the median of three runs after a first
+    one. A method that neither tunes nor selects, and gives the same answer for the plain image alone, is timed with one view.
+    *Added* parameters are those of a learned context and of CoCoOp's network; *tuned* ones are found for one image and
+    dropped.
 
     Args:
         model: the model.
         image: one image.
         prompts: hand-crafted prompts.
-        methods: as for ``compare``; by default hand-crafted and TPT. CoOp is ``{"CoOp": ("zero_shot", coop)}``.
-        training: for methods with learned prompts, the number of samples and of iterations they were trained with.
+        methods: as for ``compare`` (default: hand-crafted and TPT). CoOp is ``{"CoOp": ("zero_shot", coop)}``.
+        training: number of samples and of iterations that learned prompts were trained with, by the method's name.
         **views: the keywords of ``augment_views``.
 
     Returns:
-        A row for each method. Missing values are None.
+        A row per method: ``method``, ``seconds``, ``views``, ``samples``, ``iterations``, ``added`` and ``tuned``. Missing
+        values are None.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> budget_table(model, torch.rand(3, 40, 60), prompts, n_views=4).column("tuned")
@@ -104,16 +106,16 @@ def strategy_table(
     methods: Methods = HAND_CRAFTED_AND_TPT,
     **views: Unpack[ViewOptions],
 ) -> Table:
-    """Tell which ways to prompt are learnable, need no training data, depend on the input (appendix, table of strategies).
+    """Find which ways to prompt are learnable, need no training data, or depend on the input (appendix, table of strategies).
 
-    This is read off the prompts and off what a method does with them on one image.
+    The answers come from the prompts and from what a method does with them on one image.
 
     Args:
         model, image, prompts, methods: as for ``budget_table``.
         **views: as for ``budget_table``.
 
     Returns:
-        A row for each method.
+        A row per method: ``method``, ``learnable``, ``no training data`` and ``input-dependent``.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> strategy_table(model, torch.rand(3, 40, 60), prompts, n_views=4).column("input-dependent")
@@ -146,14 +148,14 @@ def _all(prompts: Prompts) -> list[ClassPrompts]:
 
 
 def _tuned(found: Prediction) -> int | None:
-    """Return how many numbers were tuned; unknown where they were not a context."""
+    """Return the number of tuned parameters, or None if something else than a context was tuned."""
     if not found.tuned:
         return 0
     return None if found.context is None else found.context.numel()
 
 
 def _added(prompts: ClassPrompts) -> int:
-    """Return how many numbers learned prompts add."""
+    """Return the number of parameters that learned prompts add."""
     if not is_learned(prompts):
         return 0
     network: tuple[Tensor, ...] = () if prompts.meta_net is None else astuple(prompts.meta_net)

@@ -1,4 +1,4 @@
-"""The sweeps of section 5: how TPT depends on its settings, and which parameters are worth tuning."""
+"""Run the sweeps of section 5: how TPT depends on its settings, and which parameters to tune."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def sweep_fractions(
     fractions: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
     **views: Unpack[ViewOptions],
 ) -> Table:
-    r"""Run TPT with various shares :math:`\rho` of the most confident views (figure 4b), next to zero-shot.
+    r"""Run TPT with several shares :math:`\rho` of the most confident views (figure 4b), next to zero-shot.
 
     Args:
         model, images, prompts, labels: as for ``compare``.
         **views: as for ``compare``.
-        fractions: the values of :math:`\rho`.
+        fractions: values of :math:`\rho` (default 0.1 to 1).
 
     Returns:
-        A row for zero-shot and one for each fraction.
+        A row for zero-shot and one per fraction.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> sweep_fractions(model, torch.rand(3, 40, 60), prompts, fractions=[0.5, 1.0], n_views=4).column("fraction")
@@ -64,18 +64,18 @@ def sweep_views(
     numbers: Sequence[int] = (8, 16, 32, 64, 128),
     **views: Unpack[ViewOptions],
 ) -> Table:
-    """Run TPT with various numbers of views (figure 5a), next to zero-shot.
+    """Run TPT with several numbers of views (figure 5a), next to zero-shot.
 
     The largest number of views is made and encoded once, and the first 8, 16, … of them are used. Seconds are those of tuning
-    alone: making and encoding views, which is stated separately, is proportional to their number.
+    alone. Making and encoding views is listed separately, and is proportional to their number.
 
     Args:
         model, images, prompts, labels: as for ``compare``.
         **views: as for ``compare``, without ``n_views``.
-        numbers: the numbers of views.
+        numbers: numbers of views (default 8 to 128).
 
     Returns:
-        A row for zero-shot and one for each number.
+        A row for zero-shot and one per number.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> sweep_views(model, torch.rand(3, 40, 60), prompts, numbers=[2, 4]).column("views")
@@ -98,15 +98,15 @@ def sweep_steps(
     steps: Sequence[int] = (1, 2, 3, 4),
     **views: Unpack[ViewOptions],
 ) -> Table:
-    """Run TPT with various numbers of steps (figure 5b), next to zero-shot.
+    """Run TPT with several numbers of steps (figure 5b), next to zero-shot.
 
     Args:
         model, images, prompts, labels: as for ``compare``.
         **views: as for ``compare``.
-        steps: the numbers of steps.
+        steps: numbers of steps (default 1 to 4).
 
     Returns:
-        A row for zero-shot and one for each number.
+        A row for zero-shot and one per number.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> sweep_steps(model, torch.rand(3, 40, 60), prompts, steps=[1, 2], n_views=4).column("steps")
@@ -128,16 +128,16 @@ def sweep_groups(
 ) -> Table:
     """Find which parameters to tune (figure 4a): a grid of learning rates and steps for each group, next to zero-shot.
 
-    As in the paper, views are AugMix by default and all of them are used. ``plot_sweep`` draws the best of each group.
+    As in the paper, views are made by AugMix by default, and none is left out. ``plot_sweep`` draws the best of each group.
 
     Args:
         model, images, prompts, labels: as for ``compare``.
         **views: as for ``compare``.
-        rates: the groups of ``memo_clip_predict`` to try, with the learning rates for each; by default all four.
-        steps: the numbers of steps, for each group and rate.
+        rates: groups of ``memo_clip_predict`` with the learning rates to try for each (default: all four groups).
+        steps: numbers of steps to try for each group and rate (default 1 and 2).
 
     Returns:
-        A row for zero-shot and one for each group, rate and number of steps.
+        A row for zero-shot and one per group, rate and number of steps.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> rates = {"prompt": [5e-3], "image": [2.5e-4]}

@@ -1,4 +1,4 @@
-"""Figure 3: prompts learned on one dataset, used on another."""
+"""Reproduce figure 3: learn prompts on one dataset, use them on another."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def relative_improvement(accuracies: Mapping[tuple[str, str], float], zero_shot:
     """Return the matrix of figure 3: ``(acc − acc_base) / acc_base``, what a prompt from one dataset gains on another.
 
     Args:
-        accuracies: for each pair (source, target). A method that learned from no source, as TPT, takes its own name as one.
-            Pairs may be missing; they are None in the matrix.
-        zero_shot: the accuracy of zero-shot on each target, in the same unit.
+        accuracies: accuracy for each pair (source, target). A method without a source, such as TPT, uses its own name as one.
+            Missing pairs are None in the matrix.
+        zero_shot: accuracy of zero-shot on each target, in the same unit.
 
     Returns:
-        A row for each source: ``source``, a column for each target in the order of ``zero_shot``, and ``average`` over the
-        targets that have a value. ``plot_improvement`` draws it.
+        A row per source: ``source``, a column per target in the order of ``zero_shot``, and ``average`` over the targets that
+        have a value. ``plot_improvement`` draws it.
 
     >>> table = relative_improvement({("dtd", "flowers102"): 33.41}, {"flowers102": 61.75})
     >>> round(table.rows[0]["flowers102"], 2)
     -0.46
     """
     if not accuracies:
-        raise ValueError("relative_improvement: there are no accuracies; give them as {(source, target): accuracy}")
+        raise ValueError("relative_improvement: there are no accuracies; pass them as {(source, target): accuracy}")
     if missing := sorted({target for _, target in accuracies} - set(zero_shot)):
         raise ValueError(f"relative_improvement: no zero-shot accuracy for {', '.join(missing)}; it has {[*zero_shot]}")
     if bad := [target for target, accuracy in zero_shot.items() if not accuracy > 0]:
         raise ValueError(f"relative_improvement: zero-shot accuracies must be above 0, but those of {bad} are not")
     if clash := {"source", "average"} & set(zero_shot):
-        raise ValueError(f"relative_improvement: {sorted(clash)} are names of columns; give the datasets others")
+        raise ValueError(f"relative_improvement: {sorted(clash)} are names of columns; rename the datasets")
     rows = []
     for source in dict.fromkeys(source for source, _ in accuracies):
         values = {
@@ -56,7 +56,7 @@ def relative_improvement(accuracies: Mapping[tuple[str, str], float], zero_shot:
         }
         known = [value for value in values.values() if value is not None]
         rows.append({"source": source, **values, "average": statistics.fmean(known)})
-    return Table(tuple(rows), "Relative improvement over zero-shot: a row for each source, a column for each target.")
+    return Table(tuple(rows), "Relative improvement over zero-shot: a row per source, a column per target.")
 
 
 BASE, TUNED = "zero-shot", "TPT"
@@ -78,22 +78,22 @@ def transfer_matrix(
 ) -> Table:
     """Compute the matrix of figure 3: learn a prompt on each source, and evaluate it on each target, next to zero-shot and TPT.
 
-    Run again with the same ``out``, it resumes where it was stopped, in the middle of learning or of an evaluation.
+    A call with the same ``out`` resumes an experiment that was stopped while learning or evaluating.
 
     Args:
         model: the model.
-        sources: sets to learn from, as ``load_dataset(name, root, split="train")``.
+        sources: sets to learn from, such as ``load_dataset(name, root, split="train")``.
         targets: sets to evaluate on. A source is not evaluated on the target of its own name, as in the paper.
-        out: a folder, for the learned prompts in CoOp's format and a run file for each target, which ``Report.read`` takes.
-        shots: number of images of each class to learn from (default 16).
-        context: where learning starts, as for ``class_prompts``; by default CoOp's 16 random tokens.
-        fit: what learns, CoOp with its epochs for 16 shots by default; ``fit_cocoop`` with
-            ``context="a photo of a"`` is the figure's right half.
-        seed: determines the shots, the start, and learning (default 0).
+        out: folder for the learned prompts in CoOp's format and for a run file per target, which ``Report.read`` takes.
+        shots: number of images per class to learn from (default 16).
+        context: initial context, as for ``class_prompts`` (default: CoOp's 16 random tokens).
+        fit: function that learns the prompt (default ``fit_coop`` with 200 epochs, CoOp's number for 16 shots);
+            ``fit_cocoop`` with ``context="a photo of a"`` is the right half of the figure.
+        seed: determines the shots, the initial context and learning (default 0).
         **evaluation: the keywords of ``evaluate`` (``seeds=``, ``num_workers=``, ``n_views=``, …).
 
     Returns:
-        What ``relative_improvement`` returns, for ``plot_improvement``: a row for each source, TPT in the last.
+        The matrix, as ``relative_improvement`` returns it: a row per source, and TPT as the last row.
 
     >>> image = torch.rand(3, 40, 60)
     >>> one, two = (tpt_lib.EvalSet(name, [(image, 0), (image, 1)], ("cat", "dog")) for name in ("one", "two"))
@@ -142,4 +142,4 @@ def _check(sources: Sequence[EvalSet], targets: Sequence[EvalSet]) -> None:
         if not names or len(set(names)) < len(names):
             raise ValueError(f"transfer_matrix: {what} must be one or more sets of different names, but got {names}")
         if clash := {BASE, TUNED} & set(names):
-            raise ValueError(f"transfer_matrix: {sorted(clash)} are names of methods; give the {what} others")
+            raise ValueError(f"transfer_matrix: {sorted(clash)} are names of methods; rename the {what}")

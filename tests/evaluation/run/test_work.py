@@ -48,7 +48,7 @@ def test_a_bad_image_is_a_row_with_its_error(tmp_path):
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_strict_stops_at_a_bad_image(num_workers, tmp_path):
-    message = r"evaluate: sample 2 cannot be used: .*file2\.png.*; strict=False makes a row of it"
+    message = r"evaluate: sample 2 cannot be used: .*file2\.png.*; strict=False records it as a row"
     with pytest.raises(ValueError, match=message):
         run(tmp_path / "run.jsonl", Noise(bad=[2, 7]), strict=True, num_workers=num_workers)
     assert [row["sample"] for row in content(tmp_path / "run.jsonl")[1:]] == [0, 1]

@@ -14,7 +14,7 @@ from tpt_lib.evaluation.run_file import Row, merge_run_files
 
 __all__ = ["merge_shares", "ray_rows", "share"]
 
-PATIENCE = timedelta(days=7)  # ranks wait this long for the slowest
+PATIENCE = timedelta(days=7)  # how long ranks wait for the slowest
 
 
 def share() -> tuple[int, int]:
@@ -23,7 +23,7 @@ def share() -> tuple[int, int]:
 
 
 def merge_shares(out: Path, shares: list[Path]) -> None:
-    """Wait for all ranks, then merge their files into one on rank 0."""
+    """Wait for all ranks, then merge their files into ``out`` on rank 0."""
     import torch.distributed as dist
 
     started = dist.is_initialized()
@@ -48,10 +48,13 @@ def ray_rows(
     An actor that dies is restarted, and its group is repeated.
 
     Args:
-        work: returns the rows of a seed and a list of samples.
-        groups: the seeds and samples.
+        work: function from a seed and a list of samples to their rows.
+        groups: a seed and a list of samples for each call.
         actors: number of actors.
-        device: whether each actor needs a GPU.
+        device: the model's device; on CUDA each actor gets a GPU.
+
+    Returns:
+        An iterator over the rows of each group.
     """
     try:
         import ray

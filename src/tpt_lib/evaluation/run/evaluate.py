@@ -1,4 +1,4 @@
-"""Methods over a dataset: views in worker processes, one encoding for all methods, one row per sample on disk."""
+"""Evaluate methods on a dataset: views in worker processes, one encoding for all methods, one row per sample on disk."""
 
 from __future__ import annotations
 
@@ -57,31 +57,31 @@ def evaluate(
 ) -> Report:
     """Evaluate one method or several on a dataset, with one encoding of each sample's views for all of them.
 
-    Run again with the same ``out``, it resumes where it was stopped or killed; a finished run is only read. ``batch_size`` and
-    ``num_workers`` affect speed, never results.
+    A call with the ``out`` of a run that was stopped or killed resumes it; a finished run is only read. ``batch_size``,
+    ``num_workers`` and ``backend`` affect speed, never results.
 
     Args:
         model: the model.
         dataset: what ``load_dataset`` returned, or ``EvalSet("mine", samples, classes)``.
-        methods: a name from ``list_methods()``, a function, or a list of them; or a dict from the name in the report to
-            either of these, or to a pair of a method and its own prompts, as ``{"CoOp": ("zero_shot", coop)}``.
-        out: the run file, one JSON object per line: settings first, then a row for each seed and sample, flushed.
-        seeds: seeds of the views (default one, 0); the report has means and deviations over them.
-        prompts: the prompts of the methods; by default the dataset's classes in its template.
+        methods: a name from ``list_methods()``, a function, or a list of them; or a dict from the name in the report to a
+            method, or to a pair of a method and its own prompts, such as ``{"CoOp": ("zero_shot", coop)}``.
+        out: the run file, one JSON object per line: the settings, then a row per seed and sample. Each row is flushed.
+        seeds: seeds of the views (default ``(0,)``); the report has means and deviations over them.
+        prompts: prompts of the methods (default: the dataset's classes in its template).
         batch_size: number of samples given to a method together (default 1).
-        num_workers: number of processes that make views while the model encodes; 0 for none. By default 2, but none on a CPU,
-            where they would take the model's cores. With Ray, the number of actors, which do all of the work.
-        backend: ``"local"`` (default), or ``"ray"`` for a Ray cluster. Under ``torchrun`` each rank takes its share, and the
-            shares are merged.
-        strict: stop at an image that cannot be used; by default it becomes a row with its error.
-        progress: show a bar with the accuracy so far; by default only on a terminal.
+        num_workers: number of processes that make views while the model encodes (default 2, or 0 if the model is on a CPU,
+            where they would take its cores). With Ray, the number of actors, which do all of the work.
+        backend: ``"local"`` (default), or ``"ray"`` for a Ray cluster. Under ``torchrun`` each rank takes its share of the
+            samples, and the shares are merged.
+        strict: whether to stop at an image that cannot be used (default False: record its error as a row).
+        progress: whether to show a bar with the accuracy so far (default: only on a terminal).
         **views: the keywords of ``augment_views`` except ``seed``; the recipe is the dataset's by default.
 
     Returns:
         The report of the run.
 
     Raises:
-        ValueError: if ``out`` belongs to a run with different settings.
+        ValueError: if ``out`` belongs to a run with different settings; the file is not changed.
 
     >>> data = tpt_lib.EvalSet("noise", [(torch.rand(3, 40, 60), 0), (torch.rand(3, 40, 60), 1)], ("cat", "dog"))
     >>> report = evaluate(model, data, ["zero_shot", "tpt"], out=f"{folder}/run.jsonl", n_views=4, num_workers=0)
@@ -133,7 +133,7 @@ def _missing_rows(
 
 
 def _identity(model: ClipLike, cases: list[Case], views: ViewSettings) -> dict[str, Any]:
-    """Return everything that results depend on besides the data and the seeds."""
+    """Return everything but the data and the seeds that results depend on."""
     shown = {name: value for name, value in views.to_dict().items() if name != "seed"}
     methods = {case.name: describe(case.entry.predict, case.prompts) for case in cases}
     return {"views": shown, **identify(model), "methods": methods}

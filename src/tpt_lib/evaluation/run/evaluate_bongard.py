@@ -1,4 +1,4 @@
-"""Bongard problems by the thousand: each encoded once for all methods, one row per query on disk."""
+"""Evaluate methods on Bongard problems: each encoded once for all methods, one row per query on disk."""
 
 from __future__ import annotations
 
@@ -39,19 +39,22 @@ def evaluate_bongard(
     strict: bool = False,
     progress: bool | None = None,
 ) -> Report:
-    """Evaluate one method or several on Bongard problems. Run again with the same ``out``, it resumes where it was stopped.
+    """Evaluate one method or several on Bongard problems.
+
+    A call with the ``out`` of a run that was stopped or killed resumes it; a finished run is only read.
 
     Args:
         model: the model.
         dataset: what ``load_dataset("bongard-hoi", …)`` returned, or an ``EvalSet`` of tuples (positives, negatives, queries,
             truths), the last being ``"positive"`` or ``"negative"`` for each query.
-        methods: ``"prototype"``, ``"tpt"``, a function as ``bongard_tpt`` and ``bongard_prototype`` are, or a list of them;
-            or a dict from the name in the report to either of these. ``bongard_tpt`` is given the seed.
-        out: the run file, as for ``evaluate``, with a row for each seed and query.
-        seeds: seeds of the initial tokens (default one, 0).
+        methods: ``"prototype"``, ``"tpt"``, a function with the signature of ``bongard_prototype``, or a list of them; or a
+            dict from the name in the report to a method. ``bongard_tpt`` gets the run's seed.
+        out: the run file, as for ``evaluate``, with a row per seed and query.
+        seeds: seeds of the initial tokens (default ``(0,)``).
         batch_size: number of problems tuned together (default 8). Affects speed and memory, not results.
-        strict: stop at a problem with an image that cannot be used; by default its queries become rows with the error.
-        progress: show a bar with the accuracy so far; by default only on a terminal.
+        strict: whether to stop at a problem with an image that cannot be used (default False: record the error as a row
+            for each of its queries).
+        progress: whether to show a bar with the accuracy so far (default: only on a terminal).
 
     Returns:
         The report of the run.
@@ -72,10 +75,10 @@ def evaluate_bongard(
     if share()[1] > 1:
         raise RuntimeError(
             f"evaluate_bongard: runs in one process, but this is one of {share()[1]} ranks, which would all write {out}; start "
-            "a process for each split, with an out of its own"
+            "one process per split, each with its own out"
         )
     samples: Any = dataset.samples
-    starts = [0]  # the number of the first query of each problem
+    starts = [0]  # index of the first query of each problem
     for problem in samples:
         starts.append(starts[-1] + len(_truths(problem)))
     identity = {**identify(model), "methods": {name: describe(each, []) for name, each in solvers.items()}}
@@ -117,7 +120,7 @@ def _truths(problem: Any) -> tuple[str, ...]:
 def _rows(
     model: ClipLike, solvers: Mapping[str, Solver], problems: list[tuple[int, Any]], seed: int, strict: bool
 ) -> list[Row]:
-    """Return a row for each query of each problem, in order; a problem comes with the number of its first query."""
+    """Return a row per query of each problem, in order; a problem comes with the index of its first query."""
     start = time.perf_counter()
     encoded = [_encoded(model, problem, strict) for _, problem in problems]
     good = [features for features in encoded if not isinstance(features, str)]
@@ -155,7 +158,7 @@ def _encoded(model: ClipLike, problem: Any, strict: bool) -> tuple[Tensor, ...] 
 
 
 def _many(solver: Solver, seed: int) -> Callable[..., list[BongardPrediction]]:
-    """Return a solver of several problems, which are tuned together where that is possible."""
+    """Return a solver of several problems, which tunes them together if the method can."""
     keywords: dict[str, Any] = {}
     inner: Any = solver
     while isinstance(inner, functools.partial):

@@ -1,4 +1,4 @@
-"""What is done with each sample of a run, in this process or another."""
+"""Turn samples into rows of a run, in this process or another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tpt_lib.views.settings import ViewSettings
 
 @dataclass
 class Item:
-    """What a worker made of a sample: its views, or why there are none."""
+    """The views of a sample, or the error that prevented them."""
 
     sample: int
     truth: int | None = None
@@ -34,7 +34,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Work:
-    """Samples to rows. It can be pickled: what is kept with the prompts stays behind."""
+    """Turn samples into rows. It can be pickled if its model, methods and samples can; caches are left behind."""
 
     model: ClipLike
     cases: Sequence[Case]
@@ -43,6 +43,7 @@ class Work:
     strict: bool
 
     def __call__(self, seed: int, samples: list[int]) -> list[Row]:
+        """Return the rows of samples, computed in this process."""
         return self.rows(seed, list(self.items(seed, samples, 0)))
 
     @property
@@ -51,16 +52,16 @@ class Work:
         return (prompts if isinstance(prompts, ClassPrompts) else prompts[0]).context.device
 
     def items(self, seed: int, samples: list[int], num_workers: int) -> Iterator[Item]:
-        """Yield the views of samples, made by ``num_workers`` processes. torch gives each of them one thread."""
+        """Yield the views of samples, made by ``num_workers`` processes with one thread each."""
         data = _Items(self.samples, samples, self.model.image_spec, replace(self.views, seed=seed))
-        own = torch.Generator()  # otherwise the loader draws from the caller's
+        own = torch.Generator()  # without it the loader draws from the global generator
         return iter(DataLoader(data, batch_size=None, num_workers=num_workers if samples else 0, generator=own))
 
     def rows(self, seed: int, group: list[Item]) -> list[Row]:
         """Return the rows of a group of samples."""
         if self.strict and (bad := next((item for item in group if item.error), None)):
             raise ValueError(
-                f"evaluate: sample {bad.sample} cannot be used: {bad.error}; strict=False makes a row of it"
+                f"evaluate: sample {bad.sample} cannot be used: {bad.error}; strict=False records it as a row"
             )
         rows = {item.sample: error_row(seed, item.sample, item.truth, item.error) for item in group}
         if good := [item for item in group if not item.error]:
@@ -72,7 +73,7 @@ class Work:
         return list(rows.values())
 
     def _results(self, items: list[Item]) -> tuple[dict[str, Prediction], dict[str, float]]:
-        """Return every method's predictions, and the seconds per image of each and of encoding."""
+        """Return the predictions of each method, and the seconds per image of encoding and of each method."""
         start = time.perf_counter()
         views = [item.views.to(self.device) for item in items]
         features = [encode_views(self.model, each) for each in views]
@@ -99,7 +100,7 @@ class _Items(Dataset[Item]):
             image, label = self.samples[item.sample]
             item.truth = int(label)
             item.views = augment_views(image, self.spec, **vars(self.views))
-        except Exception as error:  # whatever a dataset raises for a bad image belongs to that sample, and is reported
+        except Exception as error:  # a dataset may raise anything for a bad image; it becomes that sample's error
             item.error = f"{type(error).__name__}: {error}"
         item.seconds = time.perf_counter() - start
         return item

@@ -1,115 +1,31 @@
-"""The command line: in process, and twice as users call it."""
+"""Every command: what it prints is what the library returns."""
 
-import functools
-import importlib
 import json
-import os
-import pathlib
 import re
-import shlex
-import subprocess
 import sys
 
-import PIL.Image
 import pytest
-import torch
+from support.command_line import STYLE, ran, save, tiny
 
 import tpt_lib
-from tpt_lib import cli
-
-STYLE = "noto-v1"
-
-
-@functools.cache
-def tiny():
-    return tpt_lib.load_tiny()
-
-
-def noise(seed):
-    return torch.randint(256, (3, 40, 50), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.fixture(autouse=True)
-def empty_folder(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-
-def save(path, seed=0):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    PIL.Image.fromarray(noise(seed).permute(1, 2, 0).numpy()).save(path)
-    return str(path)
-
-
-def ran(capsys, line):
-    """The exit code, what was printed, and the lines of errors."""
-    capsys.readouterr()
-    try:
-        code = cli.main(shlex.split(line))
-    except SystemExit as stop:
-        code = stop.code
-    said = capsys.readouterr()
-    return code, said.out, said.err.splitlines()
-
-
-# helping
-
-
-def commands():
-    return next(action for action in cli.parser()._actions if action.dest == "command").choices
-
-
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_has_examples_that_parse_and_exit_codes(name):
-    text = commands()[name].format_help()
-    examples = re.findall(r"^  (tpt-lib .*)", text, flags=re.MULTILINE)
-    assert len(examples) >= 2
-    for example in examples:
-        assert cli.parser().parse_args(shlex.split(example)[1:]).command == name
-    assert "exit codes:" in text
-
-
-def test_the_commands_in_the_page_parse():
-    page = pathlib.Path(__file__).parents[2] / "docs/evaluating.md"
-    lines = re.findall(r"^tpt-lib .*", page.read_text(), flags=re.MULTILINE)
-    assert {cli.parser().parse_args(shlex.split(line)[1:]).command for line in lines} == set(cli.COMMANDS)
-
-
-def test_every_command_does_something():
-    assert set(importlib.import_module("tpt_lib.cli.commands").COMMANDS) == set(cli.COMMANDS)
-
-
-def test_bad_use_is_one_line(capsys):
-    for line, says in {
-        "classify a.png": "one of the arguments --classes --classes-file is required",
-        "classify a.png --classes cat --views many": "argument --views: invalid int value: 'many'",
-        "clasify": "invalid choice: 'clasify'",
-        "": "the following arguments are required: COMMAND",
-    }.items():
-        code, out, (error,) = ran(capsys, line)
-        assert (code, out) == (2, "")
-        assert error.startswith("tpt-lib: error: ")
-        assert says in error
-
-
-# classify
 
 
 def test_classify(capsys, tmp_path):
     first, second = save(tmp_path / "a.png", 1), save(tmp_path / "b.png", 2)
     (tmp_path / "names.txt").write_text("cat\n\ndog\n hot dog \n")
-    code, out, errors = ran(capsys, f"classify {first} {second} --classes-file names.txt --views 4 --top 2 --seed 3")
+    code, out, errors = ran(capsys, f"classify {first} {second} --classes-file names.txt --n-views 4 --top 2 --seed 3")
     assert (code, errors) == (0, [])
     names = ["cat", "dog", "hot dog"]
     for line, path in zip(out.splitlines(), (first, second), strict=True):
         want = tpt_lib.tpt_classify(tiny(), path, names, n_views=4, seed=3)
         (a, p), (b, q) = want.top(2)
         (c, r) = want.zero_shot.top(1)[0]
-        assert line == f"{path}: {a} {p:.2f}, {b} {q:.2f}; before tuning {c} {r:.2f}"
+        assert line == f"{path}: {a} {p:.2f}, {b} {q:.2f}; zero-shot {c} {r:.2f}"
 
 
 def test_classify_as_json(capsys, tmp_path):
     path = save(tmp_path / "a.png")
-    line = f"classify {path} --classes cat dog --template 'a sketch of a {{}}.' --recipe augmix --views 4 --json"
+    line = f"classify {path} --classes cat dog --template 'a sketch of a {{}}.' --recipe augmix --n-views 4 --json"
     code, out, _ = ran(capsys, line)
     prompts = tpt_lib.class_prompts(tiny(), ["cat", "dog"], template="a sketch of a {}.")
     want = tpt_lib.tpt_classify(tiny(), path, prompts, n_views=4, recipe="augmix").to_dict()
@@ -117,10 +33,19 @@ def test_classify_as_json(capsys, tmp_path):
     assert json.loads(out) == {"classes": ["cat", "dog"], "predictions": [{"image": path, **want}]}
 
 
+@pytest.mark.parametrize("name", ["zero_shot", "view-average", "Majority Vote", "memo_clip"])
+def test_classify_by_any_method(name, capsys, tmp_path):
+    path = save(tmp_path / "a.png")
+    code, out, _ = ran(capsys, f"classify {path} --classes cat dog --method '{name}' --n-views 4 --json")
+    want = tpt_lib.classify(tiny(), path, ["cat", "dog"], method=name, n_views=4)
+    assert code == 0
+    assert json.loads(out)["predictions"] == [{"image": path, **want.to_dict()}]
+
+
 def test_a_bad_image_is_named_and_the_others_are_classified(capsys, tmp_path):
     good = save(tmp_path / "a.png")
     (tmp_path / "b.png").write_bytes(b"no image")
-    line = f"classify b.png {good} none.png --classes cat dog --views 4"
+    line = f"classify b.png {good} none.png --classes cat dog --n-views 4"
     code, out, errors = ran(capsys, line)
     assert code == 1
     assert out.startswith(f"{good}: ")
@@ -134,13 +59,10 @@ def test_a_learned_prompt(capsys, tmp_path):
     path = save(tmp_path / "a.png")
     context = tpt_lib.gaussian_context(tiny(), 5, sigma=1.0)
     tpt_lib.save_prompt("coop.pth.tar", tpt_lib.prompts.LearnedPrompt(context))
-    _, out, _ = ran(capsys, f"classify {path} --classes cat dog --prompt coop.pth.tar --views 4 --json")
+    _, out, _ = ran(capsys, f"classify {path} --classes cat dog --prompt coop.pth.tar --n-views 4 --json")
     prompts = tpt_lib.class_prompts(tiny(), ["cat", "dog"], context=context)
     want = tpt_lib.tpt_classify(tiny(), path, prompts, n_views=4)
     assert json.loads(out)["predictions"][0]["logits"] == want.logits.tolist()
-
-
-# models
 
 
 def test_where_a_model_comes_from(capsys, tmp_path, monkeypatch):
@@ -151,7 +73,7 @@ def test_where_a_model_comes_from(capsys, tmp_path, monkeypatch):
     (tmp_path / "clip").mkdir()
     (tmp_path / "clip/config.json").write_text("{}")
     for options in ("--model ViT-B-16 --pretrained openai", "--model clip --device cpu"):
-        assert ran(capsys, f"classify {path} --classes cat dog --views 2 {options}")[0] == 0
+        assert ran(capsys, f"classify {path} --classes cat dog --n-views 2 {options}")[0] == 0
     assert asked == [("load_open_clip", "ViT-B-16", "openai"), ("load_transformers", "clip")]
     code, _, (error,) = ran(capsys, f"classify {path} --classes cat dog --pretrained openai")
     assert code == 2
@@ -171,13 +93,21 @@ def test_models(capsys):
     assert {"model": "RN50", "pretrained": "openai"} in rows
     assert all("rn50" in row["model"].lower() for row in rows)
     assert "tiny" in ran(capsys, "models")[1]
+    assert ran(capsys, "models zzz") == (0, "", ["tpt-lib: no model has 'zzz' in its name"])
 
 
-# evaluate, compare, report
+def test_methods(capsys):
+    code, out, _ = ran(capsys, "methods --json")
+    rows = json.loads(out)
+    assert (code, [row["name"] for row in rows]) == (0, list(tpt_lib.list_methods()))
+    for row in rows:
+        entry = tpt_lib.get_method(row["name"])
+        assert (row["title"], row["needs"], row["paper"]) == (entry.title, ", ".join(entry.needs), entry.paper)
+    assert re.search(r"^tpt +TPT +features +Shu et al.", ran(capsys, "methods")[1], flags=re.MULTILINE)
 
 
-def test_evaluate_goes_on_and_is_reported(capsys, tmp_path):
-    line = f"evaluate --dataset {STYLE} --limit 3 --views 4 --workers 0"
+def test_evaluate_resumes_and_is_reported(capsys, tmp_path):
+    line = f"evaluate --dataset {STYLE} --limit 3 --n-views 4 --num-workers 0"
     code, out, errors = ran(capsys, line)
     assert (code, errors) == (0, [])
     assert "The run is in noto-v1.jsonl" in out
@@ -189,7 +119,7 @@ def test_evaluate_goes_on_and_is_reported(capsys, tmp_path):
     assert json.loads(out)["rows"] == tpt_lib.Report.read("noto-v1.jsonl").rows()
     code, _, (error,) = ran(capsys, f"{line} --seeds 0 1")
     assert code == 2
-    assert "is of another run: seeds is [0] there and [0, 1] here" in error
+    assert "belongs to a run with different settings (seeds is [0] there and [0, 1] here)" in error
     data = tpt_lib.load_tiny_drawings(STYLE)
     prompts = tpt_lib.class_prompts(tiny(), data.classes)
     image, _ = data.samples[rows[1]["truth"]]
@@ -202,7 +132,7 @@ def test_evaluate_a_folder_with_a_bad_image(capsys, tmp_path):
     for name, count in {"cat": 4, "dog": 2}.items():
         for i in range(count):
             save(tmp_path / "animals" / name / f"{i}.png", i)
-    line = "evaluate --dataset animals --methods zero-shot majority-vote --views 2 --workers 0 --out runs/a.jsonl"
+    line = "evaluate --dataset animals --methods zero-shot majority-vote --n-views 2 --num-workers 0 --out runs/a.jsonl"
     assert ran(capsys, line)[0] == 0
     header, *rows = map(json.loads, (tmp_path / "runs/a.jsonl").read_text().splitlines())
     assert (header["methods"], header["classes"]) == (["zero-shot", "majority vote"], ["cat", "dog"])
@@ -219,16 +149,23 @@ def test_evaluate_a_folder_with_a_bad_image(capsys, tmp_path):
     assert "sample 4 cannot be used" in errors[-1]
 
 
-def test_evaluate_says_what_is_wrong(capsys, tmp_path):
+def test_what_is_wrong_is_one_line_and_touches_nothing(capsys, tmp_path):
     for line, says in {
         "evaluate": "--dataset is missing",
-        "evaluate --dataset pets": "say where 'pets' lies",
+        "evaluate --dataset pets": "'pets' needs a root",
         "evaluate --dataset petz": "did you mean 'pets'?",
-        f"evaluate --dataset {STYLE} --methods tpt coop": "--methods: coop is not among zero-shot, 80-templates, averaged",
+        f"evaluate --dataset {STYLE} --methods tpt coop": "there is no method 'coop'; there are tpt",
         f"evaluate --dataset {STYLE} --limit 0": "--limit must be at least 1, but is 0",
         f"compare a.png --dataset {STYLE}": "images or --dataset, not both",
-        "compare a.png": "give --classes or --classes-file",
+        "compare a.png": "pass --classes or --classes-file",
         "datasets --root none": "--root: 'none' is not a folder",
+        f"evaluate --dataset {STYLE} --num-workers -1": "num_workers must be 0 or more, but got -1",
+        "evaluate --dataset tiny-bongard --n-views 4": "--n-views: not for Bongard problems",
+        "evaluate --dataset tiny-bongard --template 'a {}' --backend ray": "--template, --backend: not for Bongard",
+        "evaluate --dataset tiny-bongard --methods zero_shot": "there is no method 'zero_shot'; there are prototype, tpt",
+        "classify a.png --classes cat dog --top 0": "--top must be at least 1, but is 0",
+        "classify a.png --classes cat dog --device abacus": "--device abacus cannot be used",
+        "classify a.png --classes cat dog --method tpd": "there is no method 'tpd'",
     }.items():
         code, out, (error,) = ran(capsys, line)
         assert (code, out) == (2, "")
@@ -256,20 +193,20 @@ def test_bongard_problems_are_solved(capsys, tmp_path):
 
 
 def test_compare(capsys, tmp_path):
-    code, out, _ = ran(capsys, f"compare --dataset {STYLE} --limit 2 --methods zero-shot tpt --views 4 --json")
+    code, out, _ = ran(capsys, f"compare --dataset {STYLE} --limit 2 --methods zero-shot tpt --n-views 4 --json")
     table = json.loads(out)
     assert code == 0
     assert [row["method"] for row in table["rows"]] == ["zero-shot", "TPT"]
     assert all(row["accuracy"] in (0, 0.5, 1) for row in table["rows"])
     path = save(tmp_path / "a.png")
-    code, out, _ = ran(capsys, f"compare {path} --classes cat dog --views 4")
+    code, out, _ = ran(capsys, f"compare {path} --classes cat dog --n-views 4")
     assert code == 0
     assert re.findall(r"^(zero-shot|80 templates|averaged|majority vote|TPT) +(cat|dog)", out, flags=re.MULTILINE)
     assert len(out.splitlines()) == 8
 
 
 def test_report(capsys, tmp_path):
-    ran(capsys, f"evaluate --dataset {STYLE} --limit 3 --views 2 --workers 0 --out run.jsonl")
+    ran(capsys, f"evaluate --dataset {STYLE} --limit 3 --n-views 2 --num-workers 0 --out run.jsonl")
     read = tpt_lib.Report.read("run.jsonl")
     tested = read.compare("zero-shot", "TPT")
     assert ran(capsys, "report run.jsonl")[:2] == (0, f"{read}\n")
@@ -292,7 +229,7 @@ def test_datasets(capsys, tmp_path):
     (tmp_path / "imagenet-r/n01443537").mkdir(parents=True)
     out = ran(capsys, "datasets --root .")[1]
     assert re.search(
-        r"^imagenet-r .*no: imagenet-r: 199|^imagenet-r .*no: imagenet-r: 200 of 200", out, flags=re.MULTILINE
+        r"^imagenet-r .*no: imagenet-r: 200 of 200 classes have no images: 'goldfish'", out, flags=re.MULTILINE
     )
     assert re.search(r"^dtd .*no: dtd: no split_zhou", out, flags=re.MULTILINE)
 
@@ -311,56 +248,3 @@ def test_demo_is_called(capsys, monkeypatch):
     assert called == [{"style": "emojione-monotone", "n": 3, "seed": 5, "out": "there.png"}]
     code, out, errors = ran(capsys, f"{line} --json")
     assert (code, json.loads(out), errors) == (0, {"n": 3}, ["told"])
-
-
-# errors and exits
-
-
-def failing(error):
-    def command(args):
-        raise error
-
-    return command
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "line"),
-    [
-        (ValueError("two\nlines"), 2, "tpt-lib: error: two lines"),
-        (ImportError("needs torchmetrics"), 2, "tpt-lib: error: needs torchmetrics"),
-        (KeyError("x"), 1, "tpt-lib: error: unexpected KeyError (--debug shows more): 'x'"),
-        (KeyboardInterrupt(), 130, "tpt-lib: stopped; evaluate goes on from here when it is run again"),
-    ],
-)
-def test_errors_are_one_line_with_a_code(capsys, monkeypatch, error, code, line):
-    monkeypatch.setitem(importlib.import_module("tpt_lib.cli.commands").COMMANDS, "models", failing(error))
-    assert ran(capsys, "models") == (code, "", [line])
-    if isinstance(error, Exception):
-        assert ran(capsys, "models --debug")[2][0] == "Traceback (most recent call last):"
-
-
-def test_warnings_are_one_line(capsys, monkeypatch):
-    import warnings
-
-    def command(args):
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.warn("the split is\nanother", stacklevel=1)
-        return 0
-
-    monkeypatch.setitem(importlib.import_module("tpt_lib.cli.commands").COMMANDS, "models", command)
-    assert ran(capsys, "models") == (0, "", ["tpt-lib: warning: the split is another"])
-
-
-def test_a_reader_that_has_gone_is_no_error(monkeypatch):
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as out:
-        monkeypatch.setattr(sys, "stdout", out)
-        assert cli.main(["datasets"]) == 0
-
-
-def test_as_a_program(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "tpt_lib", "report", "none"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "tpt-lib: error: [Errno 2] No such file or directory: 'none'\n"

@@ -1,0 +1,70 @@
+"""The options of every command: help, examples, bad use."""
+
+import pathlib
+import re
+import shlex
+
+import pytest
+from support.command_line import STYLE, ran
+
+from tpt_lib.cli.parser import COMMANDS, parser
+
+
+def commands():
+    return next(action for action in parser()._actions if action.dest == "command").choices
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_that_parse_and_exit_codes(name):
+    text = commands()[name].format_help()
+    examples = re.findall(r"^  (tpt-lib .*)", text, flags=re.MULTILINE)
+    assert examples
+    for example in examples:
+        assert parser().parse_args(shlex.split(example)[1:]).command == name
+    assert "exit codes:" in text
+
+
+def test_the_commands_in_the_page_parse():
+    page = pathlib.Path(__file__).parents[2] / "docs/evaluating.md"
+    lines = re.findall(r"^tpt-lib .*", page.read_text(), flags=re.MULTILINE)
+    assert {parser().parse_args(shlex.split(line)[1:]).command for line in lines} == set(COMMANDS)
+
+
+def test_every_command_does_something():
+    from tpt_lib.cli import commands as done
+
+    assert set(done.COMMANDS) == set(COMMANDS)
+
+
+def test_the_list_of_commands_reads_well():
+    text = parser().format_help()
+    for name, (about, *_) in COMMANDS.items():
+        assert about.split()[0] in ("Run", "Classify", "Evaluate", "Compare", "Summarize", "List"), about
+        assert f"{name} " in text
+        assert not about.endswith(".")
+    assert "run TPT on drawings" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained(name):
+    for action in commands()[name]._actions:
+        assert action.help, action
+
+
+@pytest.mark.parametrize("old", ["--views 4", "--workers 0", "--batch 2", "--engine ray", "--num 0"])
+def test_old_names_and_abbreviations_are_not_taken(old, capsys):
+    code, _, (error,) = ran(capsys, f"evaluate --dataset {STYLE} {old}")
+    assert (code, "unrecognized arguments" in error) == (2, True)
+
+
+def test_bad_use_is_one_line(capsys):
+    for line, says in {
+        "classify a.png": "one of the arguments --classes --classes-file is required",
+        "classify a.png --classes cat --n-views many": "argument --n-views: invalid int value: 'many'",
+        "clasify": "invalid choice: 'clasify'",
+        "": "the following arguments are required: COMMAND",
+    }.items():
+        code, out, (error,) = ran(capsys, line)
+        assert (code, out) == (2, "")
+        assert error.startswith("tpt-lib: error: ")
+        assert says in error
