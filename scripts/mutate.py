@@ -58,6 +58,7 @@ UNSEEN_KEYWORDS = {"device", "memory_format", "non_blocking", "stacklevel", "str
 EQUIVALENT = {
     "features.encode:encode_views keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "features.encode:as_features keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
+    "views.augmix_operations:translate_x number#2": "an image moved out of its frame has no columns left to be written to",
     "views.crops:_resize chain#1": "a CPU resizes bytes as it resizes floats; float() is for devices that cannot",
     "views.crops:_middle comparison#1": "where the ratios are equal, both branches give the whole image",
 }

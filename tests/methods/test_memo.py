@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from oracles.memo import plain_memo
-from oracles.plain import plain_loss
+from oracles.tpt import plain_loss
 from support.classifiers import ARCHITECTURES, Tied, classifier, close, size_of, views_of
 from torch import nn
 

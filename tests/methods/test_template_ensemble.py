@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from oracles.plain import float64, text_forward
+from oracles.tpt import float64, text_forward
 from support.cases import model_of
 from support.prompting import cocoop, coop, unit, words
 from support.zoo import fresh

@@ -4,7 +4,7 @@ import copy
 
 import torch
 import torch.nn.functional as F
-from oracles.plain import float64, plain_entropy, plain_loss, token_embedding
+from oracles.tpt import float64, plain_entropy, plain_loss, token_embedding
 from torch import nn
 
 

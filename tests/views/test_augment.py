@@ -245,6 +245,18 @@ def test_views_are_made_on_the_device_that_is_wanted(images):
     assert (views.device.type, views.shape, views.dtype) == ("meta", (3, 3, 32, 32), torch.float32)
 
 
+@pytest.mark.parametrize("recipe", ["crop", "augmix"])
+def test_views_are_float32_whatever_torchs_default_is(recipe, images):
+    want = augment_views(images[0], SMALL, n_views=4, recipe=recipe)
+    torch.set_default_dtype(torch.float64)
+    try:
+        got = augment_views(images[0], SMALL, n_views=4, recipe=recipe)
+        assert augment_views(images[0], SMALL, n_views=4, device="meta").dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+
+
 def test_the_options_of_views_are_used(images):
     crops = {"scale": (0.2, 0.3), "ratio": (1.0, 1.1)}
     got = augment_views(images[0], SMALL, n_views=6, **crops)

@@ -125,3 +125,15 @@ def test_views_and_parameters_are_not_written_to(cut):
     apply_augmix(views, params)
     assert views.equal(cut[:8])
     assert all(a.equal(b) for a, b in zip(before, vars(params).values(), strict=True))
+
+
+def test_views_are_float32_whatever_torchs_default_is(cut):
+    params = sample_augmix(4, (224, 224), generator=generator())
+    want = apply_augmix(cut[:4], params)
+    torch.set_default_dtype(torch.float64)
+    try:
+        got = apply_augmix(cut[:4], params)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert got.dtype == torch.float32
+    assert got.equal(want)

@@ -62,3 +62,12 @@ def test_operations_do_not_write_to_their_input(cut):
     for name in AugMix.NAMES:
         getattr(operations, name)(cut, amounts(name, len(cut), 1))
     assert cut.equal(before)
+
+
+@pytest.mark.parametrize("name", ["translate_x", "translate_y"])
+def test_translations_up_to_and_out_of_the_frame(name):
+    images = torch.randint(1, 256, (8, 3, 6, 6), dtype=torch.uint8)
+    amount = torch.tensor([-9.0, -6, -5, -1, 1, 5, 6, 9], dtype=torch.float64)
+    got = getattr(operations, name)(images, amount)
+    assert got.equal(pil_batch(name, images, amount))
+    assert got.flatten(1).any(dim=1).tolist() == [False, False, True, True, True, True, False, False]

@@ -29,6 +29,11 @@ def test_crops_are_torchvisions(name, size, device_takes_bytes, monkeypatch):
     assert apart.float().mean() <= (0.05 if device_takes_bytes else 0.3)
 
 
+def test_only_a_cpu_resizes_bytes():
+    assert tpt_lib.views.crops._resizes_bytes(torch.device("cpu"))
+    assert not tpt_lib.views.crops._resizes_bytes(torch.device("cuda"))
+
+
 def torchvision_boxes(n, size, scale, ratio):
     image = torch.empty(1, *size)
     rows = [transforms.RandomResizedCrop.get_params(image, scale, ratio) for _ in range(n)]
