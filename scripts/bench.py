@@ -174,7 +174,7 @@ def _text(found: dict[str, Any]) -> str:
         chunk = f" in chunks of {row['chunk']}" if row["chunk"] else ""
         memory.append(f"K={row['classes']}{chunk}: {row['peak_gb'] - row['loaded_gb']:.2f} GB")
     return (
-        f"{_against(found['times'], 'tpt_lib', 'of tpt_lib')}\n\n![text cost over tokens](benchmarks-tokens.png)\n\n"
+        f"{_against(found['times'], 'tpt_lib', 'over tpt_lib')}\n\n![text cost over tokens](benchmarks-tokens.png)\n\n"
         f"{Table(tuple(rows)).to_markdown()}\n\nMemory over the process with the model loaded, over three steps: "
         f"{'; '.join(memory)}."
     )
