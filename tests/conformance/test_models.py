@@ -207,7 +207,7 @@ def model_called(name):
 
 
 @pytest.mark.parametrize("name", [*ZOO, "tiny"])
-@pytest.mark.filterwarnings("ignore:the embedded model was never shown")
+@pytest.mark.filterwarnings("ignore:the embedded model was not trained on")
 def test_a_pickled_model_gives_the_same_features_in_another_process(name, child):
     model = model_called(name)
     unused = pickle.dumps(model)
@@ -219,7 +219,7 @@ def test_a_pickled_model_gives_the_same_features_in_another_process(name, child)
 
 
 @pytest.mark.parametrize("name", [*ZOO, "tiny"])
-@pytest.mark.filterwarnings("ignore:the embedded model was never shown")
+@pytest.mark.filterwarnings("ignore:the embedded model was not trained on")
 def test_a_deep_copy_is_another_model_with_the_same_features(name):
     model = model_called(name)
     unused = copy.deepcopy(model)

@@ -170,7 +170,7 @@ def test_the_picture_has_every_image_and_verdict(photo):
     assert titles == ["positive"] * 2 + ["negative"] * 2 + [f"query: {result.verdicts[0]}, {titles[-1][-4:]}"]
     assert (figure.axes[0].images[0].get_array() == photo).all()
     features = bongard_tpt(model, *problem_of(1), steps=1)
-    with pytest.raises(ValueError, match="given as features; give bongard_tpt images"):
+    with pytest.raises(ValueError, match="given as features; pass images to bongard_tpt"):
         tpt_lib.plots.plot_bongard(features)
 
 

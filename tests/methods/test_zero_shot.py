@@ -15,7 +15,8 @@ def test_by_hand():
     found = zero_shot_predict(model, prompts, views)
     torch.testing.assert_close(found.probs, torch.tensor([0.6, 0.4, 0, 0]))
     assert found.label == "a"
-    assert found.zero_shot is found.tuned is found.selected is None
+    assert found.zero_shot is found
+    assert found.tuned is found.selected is None
 
 
 @pytest.mark.parametrize("prompts", [words, coop, cocoop])

@@ -35,8 +35,8 @@ def run(tower, ids):
 def test_blocks_give_the_modules_features(name):
     model = build(name)
     tower, ids = model.causal_tower(), model.tokenize(TEXTS)
-    assert isinstance(tower, tpt_lib.CausalTower)
-    assert all(isinstance(block, tpt_lib.CausalBlock) for block in tower.blocks)
+    assert isinstance(tower, tpt_lib.models.CausalTower)
+    assert all(isinstance(block, tpt_lib.models.CausalBlock) for block in tower.blocks)
     with torch.no_grad():
         want = model.encode_embeddings(model.embed_tokens(ids), ids)
         torch.testing.assert_close(run(tower, ids), want, rtol=1e-5, atol=1e-5)
@@ -93,4 +93,4 @@ def test_a_patched_forward_is_a_reason():
 def test_hooks_in_the_image_tower_are_not():
     model = fresh("open_clip-vit")
     model.module.visual.register_forward_hook(lambda *_: None)
-    assert isinstance(model.causal_tower(), tpt_lib.CausalTower)
+    assert isinstance(model.causal_tower(), tpt_lib.models.CausalTower)

@@ -136,5 +136,5 @@ def test_preprocessing_is_the_models_own(box, photo):
 
     image = photo.crop(box)
     own = open_clip.transform.image_transform_v2(open_clip.transform.PreprocessCfg(size=32), is_train=False)
-    got = tpt_lib.preprocess(image, build("open_clip-vit").image_spec)
+    got = tpt_lib.views.preprocess(image, build("open_clip-vit").image_spec)
     torch.testing.assert_close(got, own(image), rtol=0, atol=1e-6)

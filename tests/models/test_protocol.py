@@ -30,16 +30,16 @@ def test_every_resize_mode_equals_open_clips(mode, size, box, photo):
     image = photo.crop(box)
     cfg = open_clip.transform.PreprocessCfg(size=size, resize_mode=mode, fill_color=7)
     want = open_clip.transform.image_transform_v2(cfg, is_train=False)(image)
-    got = tpt_lib.preprocess(image, tpt_lib.ImageSpec(size, resize_mode=mode, fill=7))
+    got = tpt_lib.views.preprocess(image, tpt_lib.ImageSpec(size, resize_mode=mode, fill=7))
     torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
 
 
 def test_preprocessing_takes_tensors_and_gray_images(photo):
     spec = tpt_lib.ImageSpec((32, 32))
     pixels = torch.from_numpy(np.array(photo)).permute(2, 0, 1)
-    want = tpt_lib.preprocess(photo, spec)
+    want = tpt_lib.views.preprocess(photo, spec)
     for image in (pixels, pixels.float() / 255):
-        assert (tpt_lib.preprocess(image, spec) - want).abs().max() <= 1.6 / 255 / 0.26
+        assert (tpt_lib.views.preprocess(image, spec) - want).abs().max() <= 1.6 / 255 / 0.26
     gray = photo.convert("L")
     three = PIL.Image.merge("RGB", [gray] * 3)
-    assert torch.equal(tpt_lib.preprocess(gray, spec), tpt_lib.preprocess(three, spec))
+    assert torch.equal(tpt_lib.views.preprocess(gray, spec), tpt_lib.views.preprocess(three, spec))

@@ -78,7 +78,7 @@ def own_transform(name, image):
 @pytest.mark.parametrize("box", [(0, 0, 451, 300), (100, 0, 300, 300), (0, 0, 33, 47)])
 def test_preprocessing_is_the_models_own(name, box, photo):
     image = photo.crop(box)
-    got = tpt_lib.preprocess(image, build(name).image_spec)
+    got = tpt_lib.views.preprocess(image, build(name).image_spec)
     one_gray_level = 1.01 / 255 / 0.26  # torchvision's tensor resize rounds
     torch.testing.assert_close(got, own_transform(name, image), rtol=0, atol=one_gray_level)
 
@@ -86,6 +86,6 @@ def test_preprocessing_is_the_models_own(name, box, photo):
 def test_siglip2_preprocessing_of_a_square_image(photo):
     image = photo.crop((100, 0, 400, 300))
     patches = own_transform("transformers-siglip2", image)
-    got = tpt_lib.preprocess(image, build("transformers-siglip2").image_spec).unfold(1, 16, 16).unfold(2, 16, 16)
+    got = tpt_lib.views.preprocess(image, build("transformers-siglip2").image_spec).unfold(1, 16, 16).unfold(2, 16, 16)
     got = got.permute(1, 2, 3, 4, 0).reshape(4, -1)
     torch.testing.assert_close(got, patches, rtol=0, atol=1.01 / 255 / 0.5)
