@@ -36,7 +36,7 @@ TARGETS = {
     "objectives": "",
     "logits": "",
     "prediction": "",
-    "descent": "test_tuning.py",
+    "descent": "",
     "tuning": "",
     "features.*": "",
     "text.*": "",

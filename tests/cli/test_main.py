@@ -54,6 +54,7 @@ def test_a_reader_that_has_gone_is_no_error(monkeypatch):
         assert main(["datasets"]) == 0
 
 
+@pytest.mark.slow
 def test_as_a_program(tmp_path):
     done = subprocess.run([sys.executable, "-m", "tpt_lib", "report", "none"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")

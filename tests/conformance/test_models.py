@@ -208,6 +208,7 @@ def model_called(name):
 
 @pytest.mark.parametrize("name", [*ZOO, "tiny"])
 @pytest.mark.filterwarnings("ignore:the embedded model was not trained on")
+@pytest.mark.slow
 def test_a_pickled_model_gives_the_same_features_in_another_process(name, child):
     model = model_called(name)
     unused = pickle.dumps(model)

@@ -214,6 +214,7 @@ def tensors(thing):
 
 
 @pytest.mark.parametrize("name", COVERED)
+@pytest.mark.slow
 def test_the_model_is_untouched_also_by_faults(name, tmp_path):
     model, classifier = setting()
     everything = nn.ModuleList([model.module, classifier])

@@ -118,6 +118,7 @@ def accuracy(model, prompts, features, labels):
 
 
 @pytest.mark.parametrize("length", [4, 16])
+@pytest.mark.slow
 def test_coop_with_16_shots_beats_the_hand_crafted_prompt_and_tpt_goes_on_from_it(length):
     model, features, labels = digits()
     shots = tpt_lib.evaluation.sample_few_shot(labels, 16)

@@ -35,6 +35,7 @@ def test_memo_is_the_plain_method(name):
     {"fraction": 0.7}, {"fraction": 0.5, "steps": 2}, {"fraction": 0.1}, {"prior": None}, {"prior": 4.0, "steps": 3},
     {"prior": 0.0}, {"prior": None, "fraction": 0.3, "steps": 2},
 ], ids=str)  # fmt: skip
+@pytest.mark.slow
 def test_options_are_the_plain_methods(options):
     module, views = classifier("resnet18"), views_of()
     found = memo_predict(module, views, lr=0.01, chunk=3, **options)
@@ -45,6 +46,7 @@ def test_options_are_the_plain_methods(options):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16"])
+@pytest.mark.slow
 def test_laws(name):
     module, views = classifier(name), views_of(6, size_of(name))
     one = memo_predict(module, views, lr=0.05, chunk=6)

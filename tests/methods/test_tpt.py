@@ -247,6 +247,7 @@ def test_bad_input(no_shape_checks):
         tpt_classify(model_of(), image(), class_prompts(fresh("open_clip-vit"), NAMES), n_views=4)
 
 
+@pytest.mark.slow
 def test_no_memory_grows_from_image_to_image():
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
 

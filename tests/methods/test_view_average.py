@@ -42,6 +42,7 @@ def test_a_class_that_no_view_gives_anything_stays_finite(method):
 
 @hypothesis.settings(max_examples=6)
 @hypothesis.given(st.integers(1, 9), st.integers(0, 10**6))
+@pytest.mark.slow
 def test_laws(number, seed):
     model, features = model_of(), unit(number, 16, seed=seed)
     for prompts in (words(), cocoop()):

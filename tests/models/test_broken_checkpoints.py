@@ -70,7 +70,12 @@ def test_no_loader_is_forgotten():
     named = {
         load.__name__.replace("load_folder", "load_open_clip").replace("resume", "load_prompt") for load in LOADERS
     }
-    others = {"load_dataset", "load_tiny", "load_tiny_bongard", "load_tiny_drawings"}  # images and lists; what the package ships
+    others = {
+        "load_dataset",
+        "load_tiny",
+        "load_tiny_bongard",
+        "load_tiny_drawings",
+    }  # images and lists; what the package ships
     assert named == {name for name in tpt_lib.__all__ if name.startswith("load_")} - others
 
 

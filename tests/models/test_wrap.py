@@ -23,6 +23,7 @@ def test_importing_the_room_is_light():
     assert heavy("tpt_lib.models").split() == []
 
 
+@pytest.mark.slow
 def test_that_the_test_of_light_import_can_fail():
     assert "open_clip" in heavy("tpt_lib.models, open_clip")
 

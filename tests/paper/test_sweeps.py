@@ -39,6 +39,7 @@ def test_sweeps(sweep, column, options, method):
     assert len({round(entropy, 4) for entropy in table.column("entropy")}) == len(values) + 1
 
 
+@pytest.mark.slow
 def test_the_sweep_of_groups():
     model, prompts = setting()
     rates = {"prompt": [5e-3], "text": [1e-3, 1e-2], "image": [1e-3], "all": [1e-3]}

@@ -24,6 +24,7 @@ def imported(code):
     return set(run(f"{code}\nimport sys\nprint(*(m for m in {HEAVY} if m in sys.modules))").split())
 
 
+@pytest.mark.slow
 def test_import_is_light():
     assert imported("import tpt_lib") == set()
 
@@ -127,6 +128,7 @@ def test_the_wheel_works_from_another_folder(tmp_path):
     assert "red panda" in run(code, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})
 
 
+@pytest.mark.slow
 def test_the_example_of_a_model_of_your_own():
     path = ROOT / "examples/wrap_your_own.py"
     assert len(path.read_text().splitlines()) < 40

@@ -20,6 +20,7 @@ def script(name, folder="scripts"):
 
 
 @pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.slow
 def test_soak(tmp_path):
     soak = script("soak")
     for name, job in soak.jobs(tmp_path, n_views=4, steps=4).items():
@@ -27,6 +28,7 @@ def test_soak(tmp_path):
         assert not soak.too_much(grown, bar_mb=30), (name, grown)
 
 
+@pytest.mark.slow
 def test_that_a_leak_would_be_noticed():
     soak = script("soak")
     kept = []
@@ -103,6 +105,7 @@ def test_seconds_are_of_the_clock_that_is_given():
     assert done == ["called"]
 
 
+@pytest.mark.slow
 def test_peak_memory_in_a_process_of_its_own():
     harness = script("harness", "benchmarks")
     code = f"""if True:
@@ -117,6 +120,7 @@ def test_peak_memory_in_a_process_of_its_own():
     assert harness.in_own_process("-c", code) == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.slow
 def test_a_benchmark_runs_from_any_folder(tmp_path):
     command = [sys.executable, ROOT / "benchmarks/imports.py", "--pairs", "1", "--json", "found.json"]
     said = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout

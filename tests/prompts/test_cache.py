@@ -147,6 +147,7 @@ def test_copies_of_predictions_say_the_same(how):
     assert torch.equal(again.zero_shot.logits, found.zero_shot.logits)
 
 
+@pytest.mark.slow
 def test_a_spawned_process_gives_the_same_numbers():
     views = F.normalize(torch.randn(8, 6), dim=-1)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:

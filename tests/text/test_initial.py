@@ -300,6 +300,7 @@ def test_without_grad(mode, engine):
 
 @pytest.mark.parametrize("chunk", [None, 2])
 @BOTH
+@pytest.mark.slow
 def test_four_threads_at_once(engine, chunk):
     model, prompts = vit(engine)
     contexts = varied(prompts.context, (4,)).detach()

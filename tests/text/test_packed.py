@@ -65,6 +65,7 @@ def imagenet(model, number):
     return class_prompts(model, names), ids, torch.arange(1, 5).expand(number, 4)
 
 
+@pytest.mark.slow
 def test_vit_b_16():
     """Forward at 50 classes, backward at the first 12 of them."""
     model = tpt_lib.wrap(real_tower("ViT-B-16"))
@@ -94,6 +95,7 @@ def plain_in_chunks(module, ids, columns, context, size):
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_rn50():
     model = tpt_lib.wrap(real_tower("RN50"))
     prompts, ids, columns = imagenet(model, 5)
@@ -103,6 +105,7 @@ def test_rn50():
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_a_thousand_classes():
     model = build("open_clip-vit")
     prompts, ids, columns = imagenet(model, 1000)
@@ -161,6 +164,7 @@ def test_the_words_below_have_one_token_each():
 
 @pytest.mark.parametrize("kind", ["words", "gaussian", "class-specific", "free names"])
 @given(data=st.data())
+@pytest.mark.slow
 def test_any_prompts_with_either_engine(kind, data):
     draw = data.draw
     words = st.sampled_from(ONE_TOKEN)

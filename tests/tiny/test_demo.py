@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 import torch
 
 import tpt_lib
@@ -18,6 +19,7 @@ def test_the_demo_tells_and_draws(tmp_path, capsys):
     assert (told["n"], told["p"], len(out.splitlines())) == (3, 1.0, 8 + bool(told["fixed"] or told["broken"]))
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_library(tiny, prompts, tmp_path, capsys):
     told = demo(style="emojione-monotone", n=4, seed=1, out=tmp_path / "demo.png")
     data = tpt_lib.load_tiny_drawings("emojione-monotone", n=4, seed=1)

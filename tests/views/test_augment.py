@@ -190,6 +190,7 @@ def test_odd_sizes(size, mode, recipe):
         torch.testing.assert_close(views, want.expand(5, -1, -1, -1))
 
 
+@pytest.mark.slow
 def test_a_huge_image():
     pixels = torch.randint(0, 256, (3, 600, 800), dtype=torch.uint8)
     pixels = pixels.repeat_interleave(10, dim=1).repeat_interleave(10, dim=2)

@@ -32,6 +32,7 @@ def killed(path, more, delay):
     os.waitpid(child, 0)
 
 
+@pytest.mark.slow
 def test_twenty_kills_at_random_moments_lose_nothing(whole, tmp_path):
     path = tmp_path / "run.jsonl"
     chance = random.Random(0)
