@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from oracles.tpt import Put, float64, plain_text
+from oracles.coop import plain_gradients
 from support.cases import model_of
 from support.fitting import DECAY, LABELS, LR, MOMENTUM, NAMES, features_of
 from support.zoo import fresh
@@ -29,22 +29,6 @@ class Recorder(torch.optim.SGD):
     def step(self, closure=None):
         Recorder.seen.append([p.grad.clone() for group in self.param_groups for p in group["params"]])
         return super().step(closure)
-
-
-def plain_gradients(model, prompts, context, net, features, labels):
-    """Of the mean cross-entropy, each image with its own context where there is a network."""
-    module = float64(model.module)
-    free = [t.double().detach().requires_grad_() for t in (context, *net)]
-    columns = torch.arange(1, 1 + context.shape[-2]).expand(len(prompts.names), -1)
-    losses = []
-    for feature, label in zip(features.double(), labels, strict=True):
-        own = free[0]
-        if net:
-            own = own + free[3] @ torch.relu(free[1] @ feature + free[2]) + free[4]
-        text = plain_text(module, prompts.ids, Put(columns, own))
-        losses.append(-(float(model.logit_scale) * text @ feature).log_softmax(dim=0)[label])
-    loss = torch.stack(losses).mean()
-    return loss.detach(), torch.autograd.grad(loss, free)
 
 
 CONTEXTS = {"4": (4, None), "16": (16, None), "class-specific": (4, len(NAMES))}
@@ -119,6 +103,7 @@ def accuracy(model, prompts, features, labels):
 
 @pytest.mark.parametrize("length", [4, 16])
 @pytest.mark.slow
+@pytest.mark.statistical
 def test_coop_with_16_shots_beats_the_hand_crafted_prompt_and_tpt_goes_on_from_it(length):
     model, features, labels = digits()
     shots = tpt_lib.evaluation.sample_few_shot(labels, 16)

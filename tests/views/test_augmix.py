@@ -36,6 +36,7 @@ def test_augmix_is_the_released_codes(severity, cut):
     assert ((apply_augmix(cut[12:36], exact) - released(cut[12:36], exact)).abs() * 255).max() <= 1e-3
 
 
+@pytest.mark.statistical
 def test_augmix_parameters_are_distributed_as_numpys():
     params = sample_augmix(4000, (224, 224), generator=generator())
     rng = np.random.default_rng(0)

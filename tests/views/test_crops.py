@@ -53,6 +53,7 @@ def p_values(a, b):
 
 @pytest.mark.parametrize("size", [(375, 500), (600, 200), (30, 47), (100, 220)])
 @pytest.mark.parametrize(("scale", "ratio"), [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.9), (0.5, 1.0))])
+@pytest.mark.statistical
 def test_boxes_are_distributed_as_torchvisions(size, scale, ratio):
     assert min(p_values(our_boxes(4000, size, scale, ratio), torchvision_boxes(4000, size, scale, ratio))) > 0.001
 
@@ -64,6 +65,7 @@ def test_that_the_test_of_boxes_would_notice(wrong):
     assert min(p_values(ours, theirs)) < 0.001
 
 
+@pytest.mark.statistical
 def test_half_of_the_crops_are_mirrored():
     flips = sample_crops(4000, (30, 40), generator=generator()).flip.sum().item()
     assert scipy.stats.binomtest(flips, 4000, 0.5).pvalue > 0.001
