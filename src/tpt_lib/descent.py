@@ -50,7 +50,8 @@ def descend(
         if on_step is not None:
             on_step(step, losses)
     with torch.no_grad():
-        applied &= torch.stack([_all_finite(own, applied) for own in leaves])
+        used = [[leaf for leaf in own if leaf.grad is not None] for own in leaves]
+        applied &= torch.stack([_all_finite(own, applied) for own in used])
         for own, initial, ok in zip(leaves, before, applied, strict=True):
             for leaf, value in zip(own, initial, strict=True):
                 leaf.copy_(torch.where(ok, leaf, value.to(leaf.dtype)))

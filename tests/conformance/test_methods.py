@@ -74,7 +74,7 @@ def test_the_order_of_random_views_changes_nothing(name):
     mixed = torch.cat([views[:1], views[1:][torch.tensor([3, 0, 6, 1, 5, 2, 4])]])
     found, want = predict(name, prompts, mixed), predict(name, prompts, views)
     close(found.logits, want.logits)
-    assert want.zero_shot is None or torch.equal(found.zero_shot.logits, want.zero_shot.logits)
+    close(found.zero_shot.logits, want.zero_shot.logits, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -22,6 +22,16 @@ def test_frozen_weights_are_adapted_too():
     assert not torch.allclose(want.logits, want.zero_shot.logits, atol=0.1)
 
 
+def test_a_weight_that_is_not_used_may_be_anything():
+    """Modules leave memory as it was where nothing reads it, as open_clip's CoCa does."""
+    module, views = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval(), views_of(4, 2)
+    want = memo_predict(module, views, lr=0.1)
+    module.register_parameter("unused", nn.Parameter(torch.full((2,), torch.nan)))
+    found = memo_predict(module, views, lr=0.1)
+    assert found.tuned
+    assert torch.equal(found.logits, want.logits)
+
+
 def test_tied_weights_stay_tied():
     module, views = Tied().eval(), views_of(4, 2)
     want, _, _ = plain_memo(module, views, lr=0.5, prior=None)
