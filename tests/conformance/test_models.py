@@ -184,6 +184,7 @@ def rounded(name, dtype):
 
 @pytest.mark.parametrize("name", ZOO)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 0.01)])
+@pytest.mark.slow
 def test_half_precision_against_float32_of_the_same_weights(name, dtype, tolerance):
     half, full = rounded(name, dtype)
     for got, want in zip(features(half), features(full), strict=True):
@@ -248,6 +249,7 @@ def test_a_shallow_copy_is_the_same_model(name):
 @pytest.mark.parametrize("name", ZOO)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.slow
 def test_threads_share_a_model(name, training):
     model = fresh(name)
     model.module.train(training)

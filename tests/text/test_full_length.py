@@ -37,6 +37,7 @@ def test_features_logits_and_gradients_are_the_plain_ones(name, where):
 
 @pytest.mark.parametrize("where", WORDINGS)
 @pytest.mark.parametrize("name", ZOO)
+@pytest.mark.slow
 def test_five_steps_of_tuning_are_the_plain_ones(name, where):
     check_five_steps(example(name, where), "full_length")
 

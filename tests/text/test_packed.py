@@ -45,6 +45,7 @@ def test_features_logits_and_gradients_are_the_plain_ones(name, where, few, monk
 @pytest.mark.parametrize("few", [0, 1000])
 @pytest.mark.parametrize("where", WORDINGS)
 @pytest.mark.parametrize("name", PACKED)
+@pytest.mark.slow
 def test_five_steps_of_tuning_are_the_plain_ones(name, where, few, monkeypatch):
     monkeypatch.setattr(tpt_lib.text.packed, "FEW", few)
     example(name, where).prompts.forget()
