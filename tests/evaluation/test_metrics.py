@@ -84,6 +84,8 @@ def test_averages_need_all_of_their_datasets_and_are_made_seed_by_seed():
     two_seeds = {name: {0: 10.0 * i, 1: 10.0 * i + 5} for i, name in enumerate(SHIFTS)}
     assert averages(two_seeds) == {"average: imagenet": {0: 20.0, 1: 25.0}, "average: ood": {0: 25.0, 1: 30.0}}
     assert averages({**two_seeds, "imagenet-r": {1: 0.0}})["average: ood"] == {1: (15 + 25 + 0 + 45) / 4}
+    backwards = averages({name: dict(reversed(of_seeds.items())) for name, of_seeds in two_seeds.items()})
+    assert list(backwards["average: ood"]) == [0, 1]
     del two_seeds["imagenet"]
     assert list(averages(two_seeds)) == ["average: ood"]
     del two_seeds["imagenet-a"]

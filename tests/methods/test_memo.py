@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+import torchvision
 from oracles.memo import plain_memo
 from oracles.tpt import plain_loss
 from support.classifiers import ARCHITECTURES, Tied, classifier, close, size_of, views_of
@@ -74,6 +75,13 @@ def test_the_defaults_are_memos():
     assert torch.equal(memo_predict(module, views).logits, memo_predict(module, views, **same).logits)
     group = torch.optim.SGD([torch.zeros(1)], lr=1.0).param_groups[0]
     assert (group["weight_decay"], group["momentum"]) == (0, 0)
+
+
+def test_the_default_preprocessing_is_that_of_torchvisions_classifiers():
+    want = torchvision.models.ResNet18_Weights.IMAGENET1K_V1.transforms()
+    spec = tpt_lib.methods.memo.IMAGENET
+    assert (spec.mean, spec.std) == (tuple(want.mean), tuple(want.std))
+    assert (spec.size, spec.interpolation) == (tuple(2 * want.crop_size), want.interpolation.value)
 
 
 def test_from_an_image(photo):

@@ -42,6 +42,25 @@ def test_tied_weights_stay_tied():
     assert free.named["first.weight"] is free.named["second.weight"]
 
 
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(12, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x.flatten(1))
+
+
+def test_buffers_that_a_forward_writes_to_stay_as_they_were():
+    module = Counting().eval()
+    assert memo_predict(module, views_of(4, 2), lr=0.1).tuned
+    assert module.calls == 0
+    module(views_of(4, 2))
+    assert module.calls == 1
+
+
 def test_a_compiled_classifier():
     module, views = classifier("vit_b_16"), views_of(4, 32)
     compiled = torch.compile(module, backend="eager")

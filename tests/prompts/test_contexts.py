@@ -15,6 +15,10 @@ def test_gaussian_context(model):
     assert tpt_lib.gaussian_context(model, 4, n_classes=3).shape == (3, 4, 32)
 
 
+def test_a_context_may_be_one_token(model):
+    assert tpt_lib.gaussian_context(model, 1).shape == (1, 32)
+
+
 def test_bad_length(model):
     with pytest.raises(ValueError, match="gaussian_context: length must be at least 1, but got 0"):
         tpt_lib.gaussian_context(model, 0)

@@ -23,6 +23,7 @@ from support.zoo import build
 
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts, gaussian_context
+from tpt_lib.text.encode import class_chunk
 
 
 @BOTH
@@ -91,6 +92,14 @@ def test_a_chunk_bounds_what_the_graph_holds(engine):
         return sum(sizes)
 
     assert held(1) < 0.2 * held(None)
+
+
+@pytest.mark.parametrize(("batch", "bound", "chunk"), [(1, 20, 5), (1, 19, 2), (2, 40, 5), (2, 39, 2), (2, 13, 1)])
+def test_a_chunk_has_as_many_classes_as_fit_by_the_longest(batch, bound, chunk, monkeypatch):
+    """After what they share, the prompts have 3, 4, 7, 3 and 3 tokens."""
+    monkeypatch.setattr("tpt_lib.text.encode.TOKENS_A_GRAPH", bound)
+    prompts = class_prompts(build("open_clip-vit"), NAMES)
+    assert class_chunk(prompts, batch, None, full_length=False) == chunk
 
 
 TEMPLATES = ["a photo of a {}.", "my {} here", "{}", "a drawing of the {}, a type of pet."]

@@ -112,8 +112,8 @@ def averages(accuracies: Mapping[str, Mapping[int, float]]) -> dict[str, dict[in
     found = {}
     for name, members in averaged().items():
         if all(member in known for member in members):
-            seeds = [seed for seed in known[members[0]] if all(seed in known[member] for member in members)]
-            found[name] = {seed: statistics.fmean(known[member][seed] for member in members) for seed in seeds}
+            seeds = set.intersection(*(set(known[member]) for member in members))
+            found[name] = {seed: statistics.fmean(known[member][seed] for member in members) for seed in sorted(seeds)}
     return {name: of_seeds for name, of_seeds in found.items() if of_seeds}
 
 

@@ -48,10 +48,11 @@ class Adapted:
     applied: Tensor
 
     def prediction(self, names: tuple[str, ...], before: Tensor, after: Tensor) -> Prediction:
+        """Make a prediction of float32 logits before and after the steps."""
         return Prediction(
             names=names,
-            logits=torch.where(self.applied, after, before).detach().float(),
-            before=Prediction(names, before.detach().float()),
+            logits=torch.where(self.applied, after, before).detach(),
+            before=Prediction(names, before.detach()),
             tuned=self.applied if self.loss is not None else torch.zeros_like(self.applied),
             loss_before=self.loss,
             selected=self.selected,
