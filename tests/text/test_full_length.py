@@ -59,12 +59,18 @@ def test_a_model_that_is_no_torch_module():
     assert text_engine(model, prompts) == "full_length: the model does not open its text tower (causal_tower)"
     context = prompts.context.double().requires_grad_()
     ids = model.tokenize([f"my {name}" for name in names])
-    embedded = torch.cat([model.table[ids[:, :1]].double(), context.expand(3, 2, 6), model.table[ids[:, 3:]]], dim=1)
-    features = F.normalize((embedded.tanh() * model.weights * (ids != 0)[..., None]).sum(dim=1), dim=-1)
-    want = features.detach(), gradients(features, context)[0]
+
+    def plain():
+        rows = [model.table[ids[:, :1]].double(), context.expand(3, 2, 6), model.table[ids[:, 3:]]]
+        embedded = torch.cat(rows, dim=1)
+        features = F.normalize((embedded.tanh() * model.weights * (ids != 0)[..., None]).sum(dim=1), dim=-1)
+        return features.detach(), gradients(features, context)[0]
+
+    want = plain()
     assert_same(features_and_gradient(model, prompts), want)
     assert_same(features_and_gradient(model, prompts, chunk=1), want)
     model.table += 1
     changed = initial_of(model, prompts)
+    upstream = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+    assert_same((changed.features, *changed.gradients(upstream)), plain())
     assert largest(changed.features, want[0]) > 0.01
-    assert changed.gradients(torch.ones(3, 6))[0].shape == (2, 6)
