@@ -170,11 +170,19 @@ def build(name):
 
 
 def fresh(name):
-    """Return a wrapped model of the zoo that the caller may change."""
+    """Return a wrapped model of the zoo that the caller may change, all but its tokenizer."""
+    import tpt_lib
+
+    return tpt_lib.wrap(ZOO[name][0](), tokenizer_of(name))
+
+
+@functools.cache
+def tokenizer_of(name):
+    """Return the tokenizer that a model of the zoo is wrapped with; to read CLIP's takes longer than to make the model."""
     import tpt_lib
 
     module, tokenizer, _ = ZOO[name]
-    return tpt_lib.wrap(module(), tokenizer and tokenizer())
+    return tpt_lib.wrap(module(), tokenizer and tokenizer()).tokenizer
 
 
 def unpickle(data):

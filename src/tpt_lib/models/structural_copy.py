@@ -39,7 +39,10 @@ def _mirror(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
         memo[id(module)] = copy = _mirror(inner, memo)
         return copy
     memo[id(module)] = copy = module.__class__.__new__(module.__class__)
-    state = {name: _own(value, module, copy) for name, value in vars(module).items()}
+    state = {name: value.copy() if isinstance(value, dict) else value for name, value in vars(module).items()}
+    for name, value in state.items():
+        if isinstance(value, MethodType | partial):
+            state[name] = _rebound(value, module, copy)
     state["training"] = False
     state["_compiled_call_impl"] = None
     for tensors in ("_parameters", "_buffers"):
@@ -49,15 +52,11 @@ def _mirror(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
     return copy
 
 
-def _own(value: Any, module: nn.Module, copy: nn.Module) -> Any:
-    """Return an attribute of ``module`` for its copy: dicts are copied, methods set on the instance bind to the copy."""
-    if isinstance(value, dict):
-        return value.copy()
-    if isinstance(value, MethodType) and value.__self__ is module:
-        return MethodType(value.__func__, copy)
-    if isinstance(value, partial) and module in value.args:
-        return partial(value.func, *(copy if arg is module else arg for arg in value.args), **value.keywords)
-    return value
+def _rebound(value: MethodType | partial[Any], module: nn.Module, copy: nn.Module) -> MethodType | partial[Any]:
+    """Return a method set on the instance, bound to the copy if it was bound to ``module``."""
+    if isinstance(value, MethodType):
+        return MethodType(value.__func__, copy) if value.__self__ is module else value
+    return partial(value.func, *(copy if arg is module else arg for arg in value.args), **value.keywords)
 
 
 def _shared(weight: Tensor) -> Tensor:
