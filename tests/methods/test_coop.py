@@ -52,6 +52,15 @@ def test_coop_gradients_and_steps_are_the_plain_ones(kind):
     assert (fitted.prompts.context - context).norm() < 1e-4 * (prompts.context - context).norm()
 
 
+@pytest.mark.parametrize("fit", [fit_coop, fit_cocoop])
+def test_the_default_optimizer_is_coops(fit):
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    coops = functools.partial(torch.optim.SGD, momentum=MOMENTUM, weight_decay=DECAY)
+    found, want = (fit(model, prompts, features_of(), LABELS, epochs=3, **o) for o in ({}, {"optimizer": coops}))
+    assert torch.equal(found.prompts.context, want.prompts.context)
+    assert not torch.equal(found.prompts.context, prompts.context)
+
+
 @pytest.mark.parametrize("batch", [1, 3, 7])
 def test_cocoop_gradients_are_the_plain_ones(batch):
     model, features = model_of(), features_of()

@@ -101,6 +101,13 @@ def test_a_missing_file(tmp_path):
         tpt_lib.load_prompt(tmp_path / "nothing.pth")
 
 
+def test_what_is_not_said_is_saved_as_zero(tmp_path):
+    """CoOp's loader reads both entries."""
+    tpt_lib.save_prompt(tmp_path / "model.pth", LearnedPrompt(torch.zeros(4, 32)))
+    saved = torch.load(tmp_path / "model.pth", weights_only=True)
+    assert (saved["epoch"], saved["val_result"]) == (0, 0.0)
+
+
 @pytest.mark.parametrize("shape", [(4, 32), (2, 4, 32)])
 @pytest.mark.parametrize("with_net", [False, True])
 def test_what_is_saved_is_what_is_loaded(model, tmp_path, shape, with_net):
