@@ -35,13 +35,16 @@ def views_of(number=8, seed=0):
     return torch.randn(number, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
 
 
+def function_of(name):
+    """The method's function, with few templates if it takes any."""
+    function = get_method(name).predict
+    return functools.partial(function, templates=SOME) if name == "template_ensemble" else function
+
+
 def predict(name, prompts, views, **options):
     """The prediction of a method from the views of one image ``(N, 3, H, W)``, or of several where it takes a batch."""
-    entry = get_method(name)
-    call = functools.partial(entry.predict, templates=SOME) if name == "template_ensemble" else entry.predict
-    return call(
-        prompts.model, prompts, views if "views" in entry.needs else encode_views(prompts.model, views), **options
-    )
+    given = views if "views" in get_method(name).needs else encode_views(prompts.model, views)
+    return function_of(name)(prompts.model, prompts, given, **options)
 
 
 def close(one, other, atol=2e-3):
@@ -112,7 +115,7 @@ def test_the_model_and_the_tensors_are_untouched(name):
     given.requires_grad_()
     tensors = [given, prompts.context, prompts.ids, prompts.roles]
     before = [(t.clone(), t.requires_grad, t._version) for t in tensors], state(model().module)
-    get_method(name).predict(model(), prompts, given)
+    function_of(name)(model(), prompts, given)
     for tensor, (value, needs_grad, version) in zip(tensors, before[0], strict=True):
         assert torch.equal(tensor, value)
         assert (tensor.requires_grad, tensor._version, tensor.grad) == (needs_grad, version, None)
@@ -124,7 +127,7 @@ def test_the_model_and_the_tensors_are_untouched(name):
 def test_features_of_other_precisions(name, dtype):
     """They are taken for the numbers that they are: the result is that of the same numbers in float32."""
     prompts, features = words(model()), encode_views(model(), views_of()).to(dtype)
-    call = functools.partial(get_method(name).predict, model(), prompts)
+    call = functools.partial(function_of(name), model(), prompts)
     found = call(features)
     assert found.logits.dtype == torch.float32
     close(found.logits, call(features.float()).logits, atol=1e-4)
