@@ -1,12 +1,15 @@
-"""Run files: written, resumed, read, merged; what is wrong in them, by line."""
+"""Run files: written, resumed, locked, and never replaced."""
 
+import errno
+import io
 import json
+import os
 
 import pytest
-from support.runs import FOUR, header, write
+from support.runs import FOUR
 
-import tpt_lib
-from tpt_lib.evaluation.run_file import RunFile, merge_run_files, read_run, result_row, run_header
+from tpt_lib.evaluation import run_file
+from tpt_lib.evaluation.run_file import RunFile, check_resumable, error_row, read_run, result_row, run_header
 
 SETTINGS = {"views": {"n_views": 8}, "model": "RN50"}
 
@@ -84,52 +87,157 @@ def test_other_versions_of_packages_are_the_same_run(tmp_path):
         assert (run.header["versions"], len(run.rows)) == ({"torch": "1.0"}, 1)
 
 
-def test_files_of_ranks_are_merged_in_the_order_of_one_process(tmp_path):
-    parts = {"0": [*rows_of(0, 2, seed=1), *rows_of(0)], "1": [*rows_of(1, seed=1), *rows_of(1)]}
-    for name, rows in parts.items():
-        with RunFile(tmp_path / name, top(seeds=(1, 0))) as run:
-            run.append(rows)
-    merge_run_files([tmp_path / name for name in parts], tmp_path / "all")
-    _, *lines = (tmp_path / "all").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [*rows_of(0, 1, 2, seed=1), *rows_of(0, 1)]
-    assert {file.name for file in tmp_path.iterdir()} == {"0", "1", "all"}
-    with RunFile(tmp_path / "2", top(n=9)):
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"kind": "run"}',
+        json.dumps({"weights": [1, 2]}).encode(),
+        json.dumps({**top(), "n": 5}).encode(),
+        b"precious",
+        b"\x00\xff",
+        b"{",  # the start of any JSON; its next byte would tell
+    ],
+)
+def test_one_line_without_its_end_is_only_replaced_if_this_run_began_it(tmp_path, content):
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(content)
+    if content == b"{":
+        with RunFile(path, top()) as run:
+            assert run.rows == []
+        assert read_run(path).header == top()
+        return
+    first = content[:20].decode(errors="replace")
+    with pytest.raises(
+        ValueError, match=r"run.jsonl' is not a run file: it starts with b'.*`out`, or move it away"
+    ) as caught:
+        RunFile(path, top())
+    assert repr(content[:20])[2:-1] in str(caught.value), first
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_empty_file_is_started(tmp_path):
+    (tmp_path / "run.jsonl").touch()
+    with RunFile(tmp_path / "run.jsonl", top()):
         pass
-    with pytest.raises(ValueError, match="the files belong to different runs"):
-        merge_run_files([tmp_path / "0", tmp_path / "2"], tmp_path / "all")
+    assert read_run(tmp_path / "run.jsonl").header == top()
 
 
-def test_a_file_is_read_as_it_was_written(tmp_path):
-    run = read_run(write(tmp_path / "run.jsonl", header(), FOUR))
-    assert run.rows == FOUR
-    assert (run.label, run.model, run.n_classes, run.notes) == ("pets", "RN50", 2, ())
+def test_a_file_that_must_not_be_replaced_is_found_without_opening_it(tmp_path):
+    path = tmp_path / "run.jsonl"
+    check_resumable(path, top())
+    with RunFile(path, top()):
+        pass
+    check_resumable(path, top())
+    with pytest.raises(ValueError, match="n is 4 there and 5 here"):
+        check_resumable(path, top(n=5))
+    with pytest.raises(ValueError, match="is a folder"):
+        check_resumable(tmp_path, top())
 
 
-@pytest.mark.parametrize("cut", [1, 30, 100])
-def test_a_last_line_that_was_cut_off_is_left_out_and_said(tmp_path, cut):
-    path = write(tmp_path / "run.jsonl", header(), FOUR)
-    path.write_bytes(path.read_bytes()[: -1 - cut])
-    found = tpt_lib.Report.read(path)
-    assert [row["n"] for row in found.rows()] == [3, 3]
-    assert "run.jsonl: the last line was incomplete" in repr(found)
-    assert "not finished, 3 of 4 rows" in repr(found)
+def test_a_run_is_written_by_one_process_at_a_time(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with RunFile(path, top(), also_lock=tmp_path / "all") as run:
+        run.append(rows_of(0))
+        for taken in (path, tmp_path / "all"):
+            with pytest.raises(BlockingIOError, match=f"process {os.getpid()} on"):
+                RunFile(taken, top())
+        run.append(rows_of(1))
+        assert read_run(path).rows == tuple(rows_of(0, 1))
+    assert list(tmp_path.iterdir()) == [path]
+    with RunFile(path, top()) as run:
+        run.append(rows_of(2, 3))
+        with RunFile(path, top()) as finished:  # nothing to write
+            assert finished.rows == rows_of(0, 1, 2, 3)
 
 
-def test_a_last_line_without_its_newline_counts(tmp_path):
-    found = tpt_lib.Report.read(write(tmp_path / "run.jsonl", header(), FOUR, end=""))
-    assert found.rows()[0]["n"] == 4
-    assert "incomplete" not in repr(found)
+def test_what_was_written_until_the_lock_was_taken_is_kept(tmp_path, monkeypatch):
+    path = tmp_path / "run.jsonl"
+
+    class Late(run_file.RunLock):
+        def __init__(self, locked):
+            monkeypatch.undo()
+            with RunFile(path, top()) as other:
+                other.append(rows_of(0, 1))
+            super().__init__(locked)
+
+    monkeypatch.setattr(run_file, "RunLock", Late)
+    with RunFile(path, top()) as run:
+        assert (run.rows, run.left) == (rows_of(0, 1), {0: [2, 3]})
+        run.append(rows_of(2))
+    assert list(read_run(path).rows) == rows_of(0, 1, 2)
 
 
-def test_shards_of_a_run_are_put_together(tmp_path):
-    whole = tpt_lib.Report.read(write(tmp_path / "whole", header(), FOUR))
-    twice = {**FOUR[2], "seconds": {"TPT": 9.0}}
-    one = write(tmp_path / "0", header(), [FOUR[2], FOUR[0]])
-    two = write(tmp_path / "1", header(), [FOUR[3], twice, FOUR[1]])
-    assert tpt_lib.Report.read([one, two]).rows() == whole.rows()
-    (merged,) = tpt_lib.Report.read([one, two]).runs
-    assert merged.rows == FOUR
-    assert tpt_lib.Report.read([one]).rows() != whole.rows()
-    differing = write(tmp_path / "2", header(), [{**FOUR[0], "truth": 1}])
-    with pytest.raises(ValueError, match="pets: two rows of seed 0, sample 0 differ"):
-        tpt_lib.Report.read([one, differing])
+def test_what_cannot_be_opened_leaves_no_lock(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with RunFile(path, top()):
+        pass
+    path.write_bytes(path.read_bytes() + b"nonsense\n")
+    with pytest.raises(ValueError, match="line 2: expected a row"):
+        RunFile(path, top())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def refuse_to_write(monkeypatch):
+    """A disk that is read-only, for any user."""
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    real = io.open
+    monkeypatch.setattr("os.open", refuse)
+    monkeypatch.setattr("os.mkdir", refuse)
+    monkeypatch.setattr("io.open", lambda file, mode="r", *rest: (real if "r" in mode else refuse)(file, mode, *rest))
+
+
+def test_a_finished_run_needs_no_writing(tmp_path, monkeypatch):
+    path = tmp_path / "run.jsonl"
+    with RunFile(path, top()) as run:
+        run.append([*rows_of(0, 1, 2), error_row(0, 3, 1, "ImageError: truncated")])
+    with RunFile(tmp_path / "part.jsonl", top()) as run:
+        run.append(rows_of(0))
+    refuse_to_write(monkeypatch)
+    with RunFile(path, top()) as run:
+        assert (len(run.rows), run.left) == (4, {})
+    with RunFile(tmp_path / "part.jsonl", top(), [0]) as run:
+        assert run.left == {}
+    with pytest.raises(OSError, match="Read-only file system"):
+        RunFile(tmp_path / "part.jsonl", top())
+    with (
+        pytest.warns(UserWarning, match=r"1 sample\(s\) cannot be tried again: .*Read-only file system"),
+        RunFile(path, top(), retry_errors=True) as run,
+    ):
+        assert (len(run.rows), run.left) == (4, {})
+
+
+FAILED = [error_row(0, 1, 1, "MissingImageError: no file"), error_row(0, 2, None, "ImageError: truncated")]
+
+
+@pytest.mark.parametrize(("retry_errors", "left"), [(False, [1]), (True, [1, 2])])
+def test_errors_that_may_pass_are_left_to_be_tried_again(tmp_path, retry_errors, left):
+    path = tmp_path / "run.jsonl"
+    with RunFile(path, top(n=3)) as run:
+        assert run.left == {0: [0, 1, 2]}
+        run.append([*rows_of(0), *FAILED])
+    before = path.read_bytes()
+    with RunFile(path, top(n=3), retry_errors=retry_errors) as run:
+        assert run.left == {0: left}
+        assert [row["sample"] for row in run.rows] == [i for i in (0, 1, 2) if i not in left]
+        run.append([FAILED[i - 1] for i in left])  # it failed again: nothing new to write
+    assert path.read_bytes() == before
+    with RunFile(path, top(n=3), retry_errors=retry_errors) as run:
+        run.append(rows_of(*left))
+    assert path.read_bytes().startswith(before)
+    found = read_run(path).rows
+    assert [row for row in found if row["sample"] in left] == rows_of(*left)
+    assert len(found) == 3
+    with RunFile(path, top(n=3)) as run:
+        assert run.left == {}
+
+
+def test_the_samples_of_a_rank_are_its_own(tmp_path):
+    with RunFile(tmp_path / "run.jsonl", top(seeds=(5, 0)), range(1, 4, 2)) as run:
+        assert run.left == {5: [1, 3], 0: [1, 3]}
+        run.append(rows_of(1, seed=5))
+    with RunFile(tmp_path / "run.jsonl", top(seeds=(5, 0)), range(1, 4, 2)) as run:
+        assert run.left == {5: [3], 0: [1, 3]}

@@ -1,4 +1,4 @@
-"""The header and the rows of run files, and that they have not changed since the first version."""
+"""The header and the rows of run files, what the first version wrote, and what has been added since."""
 
 import json
 
@@ -8,6 +8,7 @@ from support.runs import FOUR
 
 import tpt_lib
 from tpt_lib.evaluation.run_file import error_row, method_result, read_run, result_row, run_header, truth_index
+from tpt_lib.evaluation.run_schema import is_final
 
 # as version 0.1.0 wrote them
 HEADER = """{"kind": "run", "dataset": "mine", "split": "test", "classes": ["positive", "negative"], "methods": ["TPT", \
@@ -30,14 +31,17 @@ def test_the_header_is_that_of_the_first_version():
     assert new["versions"]["torch"] == torch.__version__.split("+")[0]
 
 
-def test_rows_are_those_of_the_first_version():
+def test_rows_have_what_those_of_the_first_version_have_and_a_path():
     said = {
         "TPT": {"index": 0, "confidence": 0.75, "entropy": 0.5, "top5": []},
         "prototype": {"index": 1, "confidence": 1.0, "entropy": 0.0, "top5": []},
     }
     seconds = {"features": 0.25, "TPT": 0.1250000001, "prototype": 0.0}
-    assert json.dumps(result_row(0, 0, "positive", said, seconds)) == ROWS[0]
-    assert json.dumps(error_row(0, 2, "positive", "MissingImageError: there is no file")) == ROWS[1]
+    error = "MissingImageError: there is no file"
+    assert result_row(0, 0, "positive", said, seconds) == {**json.loads(ROWS[0]), "path": None}
+    assert result_row(0, 0, "positive", said, seconds, "a.png") == {**json.loads(ROWS[0]), "path": "a.png"}
+    assert error_row(0, 2, "positive", error) == {**json.loads(ROWS[1]), "path": None}
+    assert error_row(0, 2, "positive", error, "a.png") == {**json.loads(ROWS[1]), "path": "a.png"}
 
 
 def test_files_of_the_first_version_are_read(tmp_path):
@@ -66,6 +70,38 @@ def test_a_result_is_what_the_logits_say():
     assert json.loads(json.dumps(found)) == found
     assert method_result(logits[:3])["top5"] == [1, 2, 0]
     assert method_result(logits[:2], top=0)["top5"] == []
+
+
+def test_a_result_has_the_probabilities_of_the_top_classes_next_to_zero_shot():
+    logits = torch.tensor([0.0, 3.0, 1.0, -1.0, 2.0, -2.0, -9.0])
+    before = torch.tensor([4.0, 1.0, -3.0, 0.0, 0.5, 2.0, -1.0])
+    found = method_result(logits, before)
+    probs, plain = (one.double().softmax(-1).tolist() for one in (logits, before))
+    assert found["top5_probs"] == pytest.approx([probs[i] for i in (1, 4, 2, 0, 3)], abs=1e-6)
+    assert found["zero_shot"] == {
+        "index": 0,
+        "top5": [0, 5, 1, 4, 3],
+        "top5_probs": pytest.approx([plain[i] for i in (0, 5, 1, 4, 3)], abs=1e-6),
+        "probs": pytest.approx([plain[i] for i in (1, 4, 2, 0, 3)], abs=1e-6),
+    }
+    assert len(json.dumps(found)) < 420
+    assert "zero_shot" not in method_result(logits)
+    assert method_result(logits[:2], before[:2])["zero_shot"]["top5"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("error", "final"),
+    [
+        ("ImageError: 'a.png' cannot be opened as an image", True),
+        ("MissingImageError: there is no file 'a.png'", False),
+        ("UnreadableImageError: 'a.png' cannot be read: [Errno 116] Stale file handle", False),
+        ("MemoryError: ", False),
+        ("ActorDied: ImageError:", False),
+    ],
+)
+def test_only_a_refused_image_is_a_final_error(error, final):
+    assert is_final(error_row(0, 2, 1, error)) == final
+    assert is_final(result_row(0, 0, 1, {}, {}))
 
 
 def test_truths_by_index():

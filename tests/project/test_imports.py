@@ -28,9 +28,10 @@ methods.view_average methods.view_vote methods.tpt methods.tune_weights methods.
 methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint methods.coop methods
 
 evaluation.data.registry evaluation.data.folders evaluation.data.split_files evaluation.data.bongard_hoi
-evaluation.data.eval_set evaluation.data.load evaluation.data.subsets evaluation.data
+evaluation.data.eval_set evaluation.data.samples evaluation.data.load evaluation.data.subsets evaluation.data
 evaluation.published evaluation.table evaluation.metrics evaluation.significance
-evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_file evaluation.run_summary
+evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines evaluation.run_lock
+evaluation.run_reading evaluation.run_file evaluation.run_summary
 evaluation.report evaluation.profiling evaluation.compare
 evaluation.run.distributed evaluation.run.progress evaluation.run.work evaluation.run.evaluate
 evaluation.run.evaluate_bongard evaluation.run evaluation

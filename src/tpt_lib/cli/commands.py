@@ -55,7 +55,12 @@ def classify(args: Namespace) -> int:
 def evaluate(args: Namespace) -> int:
     model, data = _model(args), _dataset(args)
     out = args.out or f"{data.name}.jsonl"
-    options: dict[str, Any] = {"out": out, "seeds": args.seeds, "strict": args.strict}
+    options: dict[str, Any] = {
+        "out": out,
+        "seeds": args.seeds,
+        "strict": args.strict,
+        "retry_errors": args.retry_errors,
+    }
     if args.batch_size is not None:
         options["batch_size"] = args.batch_size
     if _of_problems(data):

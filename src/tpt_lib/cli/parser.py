@@ -134,6 +134,11 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--strict", action="store_true", help="stop at an image that cannot be used, instead of recording its error"
     )
+    command.add_argument(
+        "--retry-errors",
+        action="store_true",
+        help="try every sample with an error again (default: all but refused images, when a run is resumed)",
+    )
 
 
 def _compare(command: argparse.ArgumentParser) -> None:

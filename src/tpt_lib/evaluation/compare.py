@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import Unpack
 
+from tpt_lib.evaluation.data.samples import class_index
 from tpt_lib.evaluation.profiling import Cost, measured
 from tpt_lib.evaluation.table import Table
 from tpt_lib.features.encode import encode_views
@@ -144,8 +145,9 @@ def _labeled(images: Images, labels: Labels, names: tuple[str, ...]) -> Iterator
 def _index(label: Any, names: tuple[str, ...]) -> int:
     if isinstance(label, str) and label in names:
         return names.index(label)
-    if isinstance(label, str) or not 0 <= int(label) < len(names):
+    try:
+        return class_index(label, len(names))
+    except ValueError:
         raise ValueError(
             f"compare: a label is the index of a class, 0 to {len(names) - 1}, or one of their names, but got {label!r}"
-        )
-    return int(label)
+        ) from None

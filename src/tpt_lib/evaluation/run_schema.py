@@ -1,6 +1,7 @@
 """The schema of run files: the fields of their header and rows, and the functions that make them.
 
-A run file has one JSON object per line: a header, then one row per seed and sample.
+A run file has one JSON object per line: a header, then one row per seed and sample. A sample that failed and was tried again
+has several: a row with results counts before one with an error, and of several errors the last.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ __all__ = [
     "Header",
     "MethodResult",
     "Row",
+    "ZeroShot",
     "error_row",
+    "is_final",
     "json_line",
     "method_result",
     "result_row",
@@ -53,24 +56,44 @@ class Header(TypedDict):
     hash: str
 
 
+class ZeroShot(TypedDict):
+    """What the model says without the method: class, most likely classes and their probabilities.
+
+    ``probs`` are its probabilities of the method's most likely classes, in their order.
+    """
+
+    index: int
+    top5: list[int]
+    top5_probs: list[float]
+    probs: list[float]
+
+
 class MethodResult(TypedDict):
-    """A method's answer for one sample: class, probability, entropy in nats, and most likely classes."""
+    """A method's answer for one sample: class, probability, entropy in nats, most likely classes and their probabilities.
+
+    ``zero_shot`` is there if the method's prediction has one. Files of version 0.1 have neither that nor ``top5_probs``.
+    """
 
     index: int
     confidence: float
     entropy: float
     top5: list[int]
+    top5_probs: NotRequired[list[float]]
+    zero_shot: NotRequired[ZeroShot]
 
 
 class Row(TypedDict):
     """One sample under one seed: ``methods`` and ``seconds``, or an ``error``.
 
-    The truth is a class index, ``"positive"`` or ``"negative"`` for Bongard, or None if reading the sample failed.
+    The path is that of the image, relative to the dataset's root if it is below it; None if the sample is no file. The
+    truth is a class index, ``"positive"`` or ``"negative"`` for Bongard, or None if it is not known. Files of version 0.1
+    have no paths.
     """
 
     kind: Literal["row"]
     seed: int
     sample: int
+    path: NotRequired[str | None]
     truth: int | str | None
     methods: NotRequired[dict[str, MethodResult]]
     seconds: NotRequired[dict[str, float]]
@@ -116,6 +139,7 @@ def result_row(
     truth: int | str | None,
     methods: Mapping[str, MethodResult],
     seconds: Mapping[str, float],
+    path: str | None = None,
 ) -> Row:
     """Return the row of a sample with each method's result.
 
@@ -125,32 +149,63 @@ def result_row(
         truth: class index, or ``"positive"`` or ``"negative"``.
         methods: each method's ``method_result``.
         seconds: seconds per image of each method, and of shared work by its own name (``"views"``, ``"features"``).
+        path: where the image is, or None (default).
     """
     rounded = {name: round(value, 6) for name, value in seconds.items()}
-    return Row(kind="row", seed=seed, sample=sample, truth=truth, methods=dict(methods), seconds=rounded)
+    return Row(kind="row", seed=seed, sample=sample, path=path, truth=truth, methods=dict(methods), seconds=rounded)
 
 
-def error_row(seed: int, sample: int, truth: int | str | None, error: str) -> Row:
-    """Return the row of a sample that could not be used, with the error message."""
-    return Row(kind="row", seed=seed, sample=sample, truth=truth, error=error)
+def error_row(seed: int, sample: int, truth: int | str | None, error: str, path: str | None = None) -> Row:
+    """Return the row of a sample that could not be used, with the type of the error and its message."""
+    return Row(kind="row", seed=seed, sample=sample, path=path, truth=truth, error=error)
 
 
-def method_result(logits: Float[Tensor, " k"], *, top: int = 5) -> MethodResult:
+def is_final(row: Row) -> bool:
+    """Return whether a row is kept when its run is resumed: one with results, or of an image that was refused.
+
+    A file that was missing or could not be read, a lack of memory and any other error may pass, so they are tried again.
+    """
+    return row.get("error", "ImageError:").startswith("ImageError:")
+
+
+def method_result(
+    logits: Float[Tensor, " k"], before: Float[Tensor, " k"] | None = None, *, top: int = 5
+) -> MethodResult:
     """Return a method's answer for one image.
 
     Args:
         logits: logits of the classes ``(K,)``.
+        before: logits of the plain zero-shot prediction ``(K,)``, if the method knows it (default None).
         top: number of most likely classes to list, at most K (default 5). Rows of Bongard problems list none.
 
+    Returns:
+        The answer; probabilities of listed classes are rounded to 6 digits.
+
     >>> method_result(torch.tensor([0.0, 0.0]), top=0)
-    {'index': 0, 'confidence': 0.5, 'entropy': 0.6931471824645996, 'top5': []}
+    {'index': 0, 'confidence': 0.5, 'entropy': 0.6931471824645996, 'top5': [], 'top5_probs': []}
     """
-    return MethodResult(
+    probs = logits.softmax(dim=-1)
+    top5 = logits.topk(min(top, len(logits))).indices
+    result = MethodResult(
         index=int(logits.argmax()),
-        confidence=float(logits.softmax(dim=-1).max()),
+        confidence=float(probs.max()),
         entropy=float(entropy(logits)),
-        top5=logits.topk(min(top, len(logits))).indices.tolist(),
+        top5=top5.tolist(),
+        top5_probs=_rounded(probs[top5]),
     )
+    if before is not None:
+        plain, order = before.softmax(dim=-1), before.topk(len(top5)).indices
+        result["zero_shot"] = ZeroShot(
+            index=int(before.argmax()),
+            top5=order.tolist(),
+            top5_probs=_rounded(plain[order]),
+            probs=_rounded(plain[top5]),
+        )
+    return result
+
+
+def _rounded(probs: Tensor) -> list[float]:
+    return [round(p, 6) for p in probs.tolist()]
 
 
 def truth_index(truth: int | str) -> int:

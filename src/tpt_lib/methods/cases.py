@@ -32,11 +32,14 @@ class Case:
         return "views" in self.entry.needs
 
     def predict(self, model: ClipLike, features: Sequence[Tensor], views: Sequence[Tensor]) -> Prediction:
-        """Predict for B images from the features ``(N, E)`` or the views ``(N, 3, H, W)`` of each, as the method needs."""
+        """Predict for B images from the features ``(N, E)`` or the views ``(N, 3, H, W)`` of each, as the method needs.
+
+        The method gets a copy, so that what it writes into it does not reach the next method.
+        """
         call: Any = self.entry.predict
         if self.needs_views or len(features) == 1:
             each = views if self.needs_views else features
-            return Prediction.stack([self._checked(call(model, self.prompts, one), ()) for one in each])
+            return Prediction.stack([self._checked(call(model, self.prompts, one.clone()), ()) for one in each])
         return self._checked(call(model, self.prompts, torch.stack(list(features))), (len(features),))
 
     def _checked(self, found: Any, batch: tuple[int, ...]) -> Prediction:

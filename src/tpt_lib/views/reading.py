@@ -27,6 +27,10 @@ class MissingImageError(ImageError, FileNotFoundError):
     """Raised for a missing file. Unlike other image errors, it is also a ``FileNotFoundError``."""
 
 
+class UnreadableImageError(ImageError, OSError):
+    """Raised if the system failed to read a file, or had no memory for it. That may pass, and the image may be good."""
+
+
 def are_several(images: Images) -> bool:
     """Return whether these are several images. Every function that takes images asks here.
 
@@ -81,8 +85,9 @@ def read_image(image: ImageLike) -> UInt8[Tensor, "3 h w"]:
         Uint8 pixels ``(3, H, W)`` on the CPU, channels last in memory.
 
     Raises:
-        ImageError: if the image cannot be used. For a missing file, the error is also a ``FileNotFoundError``. A file with more
-            pixels than ``PIL.Image.MAX_IMAGE_PIXELS`` is refused before memory is allocated for it.
+        ImageError: if the image cannot be used. For a missing file, the error is also a ``FileNotFoundError``; if the system
+            failed to read it, it is also an ``OSError``. A file with more pixels than ``PIL.Image.MAX_IMAGE_PIXELS`` is refused
+            before memory is allocated for it.
         TypeError: if it is not an image, or of another dtype.
 
     >>> read_image(torch.rand(3, 40, 60)).dtype
@@ -128,7 +133,7 @@ def _from_file(path: str | os.PathLike[str]) -> Tensor:
     try:
         image = PIL.Image.open(path)
     except Exception as error:  # decoders raise errors of any type on a broken file
-        raise ImageError(f"{name} cannot be opened as an image: {error}") from error
+        raise _kind_of(error)(f"{name} cannot be opened as an image: {error}") from error
     with image:
         limit = PIL.Image.MAX_IMAGE_PIXELS
         if limit is not None and image.width * image.height > limit:
@@ -137,6 +142,12 @@ def _from_file(path: str | os.PathLike[str]) -> Tensor:
                 "if you trust the file"
             )
         return _from_pil(image, name)
+
+
+def _kind_of(error: Exception) -> type[ImageError]:
+    """Return the type to raise for an error. Those of the system have a number; those of decoders do not."""
+    of_system = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+    return UnreadableImageError if of_system else ImageError
 
 
 def _from_pil(image: PIL.Image.Image, name: str) -> Tensor:
@@ -152,7 +163,7 @@ def _from_pil(image: PIL.Image.Image, name: str) -> Tensor:
             return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
         levels = torch.from_numpy(np.array(image).astype(np.float64))
     except Exception as error:
-        raise ImageError(f"{name} cannot be read as RGB pixels: {type(error).__name__}: {error}") from error
+        raise _kind_of(error)(f"{name} cannot be read as RGB pixels: {type(error).__name__}: {error}") from error
     if image.mode.startswith("I;16"):
         levels = levels / 257
     elif not in_unit_range(levels / 255):

@@ -4,11 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from support.noise_runs import Noise, assert_close, content, environment, run
+from support.runs import FOUR, header, report
 
 from tpt_lib.evaluation.run.distributed import share
+from tpt_lib.evaluation.run_file import merge_run_files
 
 RANKS = """
 import sys, torch
@@ -26,6 +29,7 @@ def test_ranks_of_torchrun_merge_their_rows(whole, tmp_path):
     command += [str(tmp_path / "job.py"), str(tmp_path / "run.jsonl")]
     subprocess.run(command, check=True, capture_output=True, env=environment())
     assert content(tmp_path / "run.jsonl") == content(whole)
+    assert list(tmp_path.glob("*.lock")) == []
     shares = [content(tmp_path / f"run.jsonl.rank{rank}")[1:] for rank in (0, 1)]
     assert [{row["sample"] % 2 for row in rows} for rows in shares] == [{0}, {1}]
 
@@ -37,36 +41,152 @@ def test_a_process_without_torchrun_has_all(monkeypatch):
     assert share() == (2, 4)
 
 
-@pytest.mark.slow
-def test_a_ray_cluster_gives_the_same_rows_while_a_worker_dies(whole, tmp_path):
+def as_rank(monkeypatch, rank, ranks, merge=lambda *_: None):
+    """Be one of several ranks, that waits for no other."""
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", str(ranks))
+    monkeypatch.setattr("tpt_lib.evaluation.run.evaluate.merge_shares", merge)
+    monkeypatch.setattr("tpt_lib.Report.read", lambda _: report((header(), FOUR)))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_check_the_merged_file_before_the_work(rank, tmp_path, monkeypatch):
+    out = tmp_path / "run.jsonl"
+    run(out, Noise(4))
+    before = out.read_bytes()
+    as_rank(monkeypatch, rank, 2)
+    with pytest.raises(
+        ValueError, match=r"run\.jsonl' belongs to a run with different settings \(seeds is \[0\] there"
+    ):
+        run(out, Noise(4), seeds=(0, 1))
+    assert out.read_bytes() == before
+    out.write_text("precious")
+    with pytest.raises(ValueError, match=r"run\.jsonl' is not a run file: it starts with b'precious'"):
+        run(out, Noise(4))
+    assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+def test_rank_0_also_locks_the_merged_file_until_it_is_merged(tmp_path, monkeypatch):
+    locked = []
+
+    def look(*_):
+        locked.append(sorted(file.name for file in tmp_path.glob("*.lock")))
+
+    for rank in (1, 0):
+        as_rank(monkeypatch, rank, 2, look)
+        run(tmp_path / "run.jsonl", Noise(2))
+    assert locked == [["run.jsonl.rank1.lock"], ["run.jsonl.lock", "run.jsonl.rank0.lock"]]
+
+
+def test_more_ranks_than_samples(tmp_path, monkeypatch):
+    for rank in (2, 1, 0):
+        as_rank(monkeypatch, rank, 3, lambda out, shares, rank=rank: rank or merge_run_files(shares, out))
+        run(tmp_path / "run.jsonl", Noise(2))
+    assert [row["sample"] for row in content(tmp_path / "run.jsonl")[1:]] == [0, 1]
+
+
+@pytest.fixture(scope="module")
+def cluster():
     import ray
-
-    pids = tmp_path / "pids"
-    pids.mkdir()
-
-    class Watched(Noise):
-        """Notes the process that reads it; the first one to read sample 5 kills itself, as the kernel would."""
-
-        def __getitem__(self, i):
-            (pids / str(os.getpid())).touch()
-            if i == 5 and not (tmp_path / "killed").exists():
-                (tmp_path / "killed").touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return super().__getitem__(i)
 
     variables = {"PYTHONPATH": environment()["PYTHONPATH"], "OMP_NUM_THREADS": "1"}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": variables})
-    try:
-        run(tmp_path / "run.jsonl", Watched(), seeds=(0, 1), backend="ray", num_workers=2, batch_size=2)
-    finally:
-        ray.shutdown()
-    assert (tmp_path / "killed").exists()
-    assert len(list(pids.iterdir())) >= 3  # two workers, and the one that took the place of the dead
-    assert str(os.getpid()) not in {file.name for file in pids.iterdir()}
+    yield ray
+    ray.shutdown()
+
+
+class Watched(Noise):
+    """Notes each process that reads a sample; while fewer than ``deaths`` have read sample 5, the reader kills itself."""
+
+    def __init__(self, folder, deaths):
+        super().__init__()
+        self.folder, self.deaths = folder, deaths
+
+    def readers(self, i):
+        return [int(file.suffix[1:]) for file in self.folder.glob(f"{i}.*")]
+
+    def __getitem__(self, i):
+        (self.folder / f"{i}.{os.getpid()}").touch()
+        if i == 5 and len(self.readers(5)) <= self.deaths:
+            os.kill(os.getpid(), signal.SIGKILL)  # as the kernel would
+        return super().__getitem__(i)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_a_ray_cluster_gives_the_same_rows_while_workers_die(whole, tmp_path):
+    data = Watched(tmp_path, deaths=2)
+    run(tmp_path / "run.jsonl", data, seeds=(0, 1), backend="ray", num_workers=2, batch_size=2)
+    assert len(data.readers(5)) in (3, 4)  # two that died and one or two that did not, for two seeds
+    assert os.getpid() not in data.readers(0)
     assert_close(tmp_path / "run.jsonl", whole)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_a_sample_that_kills_its_actor_becomes_an_error_row(whole, tmp_path):
+    data = Watched(tmp_path, deaths=99)
+    run(tmp_path / "run.jsonl", data, backend="ray", num_workers=2, batch_size=3)
+    assert len(data.readers(5)) == 3
+    rows = content(tmp_path / "run.jsonl")[1:]
+    assert [row["sample"] for row in rows] == list(range(12))
+    assert [row["sample"] for row in rows if "error" in row] == [5]
+    assert rows[5]["error"].startswith("ActorDied: the Ray actor died 3 times while it had this sample")
+    wanted = content(whole)[1:]
+    assert [row["methods"]["TPT"]["index"] for row in rows if "error" not in row] == [
+        row["methods"]["TPT"]["index"] for row in wanted[:12] if row["sample"] != 5
+    ]
+
+
+class Unstartable(Noise):
+    def __reduce__(self):
+        return os._exit, (1,)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_actors_that_cannot_start_are_an_error_of_the_run(tmp_path):
+    with pytest.raises(RuntimeError, match="Ray actors die before they are given a sample"):
+        run(tmp_path / "run.jsonl", Unstartable(), backend="ray", num_workers=2)
+    assert len(content(tmp_path / "run.jsonl")) == 1
+
+
+ENDLESS = """
+import os, sys, time, ray, torch
+from support.noise_runs import Noise, run
+variables = {"PYTHONPATH": os.environ["PYTHONPATH"], "OMP_NUM_THREADS": "1"}
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": variables})
+
+class Endless(Noise):
+    def __getitem__(self, i):
+        open(sys.argv[2], "w").close()
+        time.sleep(0.1 if i else 3600)
+        os._exit(1)  # an actor that always dies, next to one that never ends
+
+run(sys.argv[1], Endless(2), backend="ray", num_workers=2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_a_run_on_ray(sent, tmp_path):
+    started = tmp_path / "started"
+    command = [sys.executable, "-c", ENDLESS, str(tmp_path / "run.jsonl"), str(started)]
+    child = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL)
+    try:
+        while not started.exists() and child.poll() is None:
+            time.sleep(0.05)
+        assert child.poll() is None
+        child.send_signal(sent)
+        assert child.wait(timeout=120) != 0
+    finally:
+        child.kill()
+    run(tmp_path / "run.jsonl", Noise(2))  # the lock is released, and the run can be resumed
+    assert len(content(tmp_path / "run.jsonl")) == 3
 
 
 def test_a_missing_ray_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r'backend="ray" needs Ray: pip install "tpt_lib\[ray\]"'):
         run(tmp_path / "run.jsonl", Noise(2), backend="ray", num_workers=1)
+    assert list(tmp_path.iterdir()) == []

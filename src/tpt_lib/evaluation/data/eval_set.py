@@ -48,6 +48,7 @@ class EvalSet:
         template: prompt with ``{}`` for the name (default ``"a photo of a {}."``).
         recipe: how views of its images are made, ``"crop"`` (default) or ``"augmix"``.
         split: name of the part of the dataset (default ``"test"``).
+        root: folder that paths in run files are relative to (default None: they are as the samples have them).
 
     Raises:
         ValueError: if the names, the template or the labels are unusable, or there are no samples.
@@ -62,6 +63,7 @@ class EvalSet:
     template: str = TEMPLATE
     recipe: Recipe = "crop"
     split: str = "test"
+    root: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.classes, str) or not all(isinstance(name, str) and name.strip() for name in self.classes):

@@ -78,7 +78,7 @@ def load_dataset(
             + (f"; did you mean {near[0]!r}?" if near else f"; the names are {', '.join(ENTRIES)}")
         )
     found = read_folder(folder, classes, subset=subset)
-    return _eval_set(folder.resolve().name, found, classes, split)
+    return _eval_set(folder.resolve().name, found, classes, split, root=str(folder))
 
 
 def _registered(
@@ -86,7 +86,7 @@ def _registered(
 ) -> EvalSet:
     if entry.family == "problems":
         problems, split = read_problems(entry, root, split, subset=subset, seed=seed)
-        return EvalSet(entry.name, problems, ("positive", "negative"), "{}.", entry.recipe, split)
+        return EvalSet(entry.name, problems, ("positive", "negative"), "{}.", entry.recipe, split, str(root))
     known = {**entry.counts, **entry.original}
     if split not in known:
         raise ValueError(f"{entry.name}: split must be one of {', '.join(known)}, but got {split!r}")
@@ -98,7 +98,7 @@ def _registered(
     if not subset:
         _check_classes(entry, found)
         _check_count(entry, found, split)
-    return _eval_set(entry.name, found, classes, split, recipe=entry.recipe)
+    return _eval_set(entry.name, found, classes, split, recipe=entry.recipe, root=str(root))
 
 
 def _eval_set(name: str, found: Listing, classes: Sequence[str] | None, split: str, **settings: Any) -> EvalSet:

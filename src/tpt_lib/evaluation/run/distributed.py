@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from tpt_lib.evaluation.run_file import Row, merge_run_files
 
-__all__ = ["merge_shares", "ray_rows", "share"]
+__all__ = ["merge_shares", "ray_rows", "require_ray", "share"]
 
 PATIENCE = timedelta(days=7)  # how long ranks wait for the slowest
+
+TRIES = 3  # of a sample whose actor dies
+
+DIED = f"ActorDied: the Ray actor died {TRIES} times while it had this sample; Ray's logs have the reason"
 
 
 def share() -> tuple[int, int]:
@@ -37,42 +42,126 @@ def merge_shares(out: Path, shares: list[Path]) -> None:
         dist.destroy_process_group()
 
 
+def require_ray() -> Any:
+    """Return the ``ray`` module, or raise an ImportError that says what to install."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError('backend="ray" needs Ray: pip install "tpt_lib[ray]"') from error
+    return ray
+
+
 def ray_rows(
     work: Callable[[int, list[int]], list[Row]],
-    groups: Iterable[tuple[int, list[int]]],
+    groups: Sequence[tuple[int, list[int]]],
     actors: int,
     device: torch.device,
+    failed: Callable[[int, int, str], Row],
 ) -> Iterator[list[Row]]:
     """Yield the rows of each group in order, computed by actors.
 
-    An actor that dies is restarted, and its group is repeated.
+    An actor that dies is replaced, and the samples of its group are tried again one by one. A sample whose actor died
+    ``TRIES`` times becomes an error row.
 
     Args:
         work: function from a seed and a list of samples to their rows.
         groups: a seed and a list of samples for each call.
         actors: number of actors.
         device: the model's device; on CUDA each actor gets a GPU.
+        failed: function from a seed, a sample and an error to the sample's row.
 
     Returns:
         An iterator over the rows of each group.
-    """
-    try:
-        import ray
-        from ray.util import ActorPool
-    except ImportError as error:
-        raise ImportError('backend="ray" needs Ray: pip install "tpt_lib[ray]"') from error
 
-    if not ray.is_initialized():
-        ray.init()
-    remote: Any = ray.remote(max_restarts=-1, max_task_retries=-1, num_gpus=int(device.type == "cuda"))(_Actor)
-    shared = ray.put(work)
-    pool: Any = ActorPool([remote.remote(shared) for _ in range(actors)])
-    yield from pool.map(lambda actor, group: actor.rows.remote(*group), groups)
+    Raises:
+        RuntimeError: if actors die before they are given a sample.
+    """
+    waiting = deque(_Task(i, seed, samples) for i, (seed, samples) in enumerate(groups))
+    found: list[dict[int, Row]] = [{} for _ in groups]
+    complete = 0
+    with _Pool(work, min(actors, len(groups)), device) as pool:
+        while complete < len(groups):
+            pool.give(waiting)
+            for task, rows in pool.take():
+                if rows is None and task.tries < TRIES:
+                    waiting.extendleft(task.one_by_one())
+                    continue
+                rows = [failed(task.seed, one, DIED) for one in task.samples] if rows is None else rows
+                found[task.group].update({row["sample"]: row for row in rows})
+            while complete < len(groups) and len(found[complete]) == len(groups[complete][1]):
+                yield [found[complete][sample] for sample in groups[complete][1]]
+                complete += 1
+
+
+class _Task(NamedTuple):
+    group: int
+    seed: int
+    samples: list[int]
+    tries: int = 1
+
+    def one_by_one(self) -> Iterator[_Task]:
+        """Return a task for each sample, last one first."""
+        return (self._replace(samples=[one], tries=self.tries + 1) for one in reversed(self.samples))
+
+
+class _Pool:
+    """Ray actors, each with at most one task. Use it as a context manager."""
+
+    def __init__(self, work: Callable[[int, list[int]], list[Row]], actors: int, device: torch.device) -> None:
+        self.ray = require_ray()
+        if not self.ray.is_initialized():
+            self.ray.init()
+        self.remote: Any = self.ray.remote(num_gpus=int(device.type == "cuda"))(_Actor)
+        self.work = self.ray.put(work)
+        self.idle: list[Any] = []
+        self.running: dict[Any, tuple[Any, _Task | None]] = {}
+        self.failed_starts = 0
+        for _ in range(actors):
+            self._start()
+
+    def _start(self) -> None:
+        actor = self.remote.remote(self.work)
+        self.running[actor.start.remote()] = actor, None
+
+    def give(self, waiting: deque[_Task]) -> None:
+        """Give each idle actor a task."""
+        while self.idle and waiting:
+            actor, task = self.idle.pop(), waiting.popleft()
+            self.running[actor.rows.remote(task.seed, task.samples)] = actor, task
+
+    def take(self) -> Iterator[tuple[_Task, list[Row] | None]]:
+        """Wait, and yield tasks that ended with their rows, None if the actor died."""
+        errors = self.ray.exceptions
+        ready, _ = self.ray.wait(list(self.running), timeout=1)  # not longer, so that signals are handled
+        for reference in ready:
+            actor, task = self.running.pop(reference)
+            rows = None
+            try:
+                rows = self.ray.get(reference)
+                self.idle.append(actor)
+                self.failed_starts = 0
+            except (errors.RayActorError, errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+                self.failed_starts += task is None
+                if self.failed_starts == TRIES:
+                    raise RuntimeError(f"evaluate: Ray actors die before they are given a sample: {error}") from error
+                self._start()
+            if task is not None:
+                yield task, rows
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for actor in [*self.idle, *(actor for actor, _ in self.running.values())]:
+            self.ray.kill(actor)
 
 
 class _Actor:
     def __init__(self, work: Callable[[int, list[int]], list[Row]]) -> None:
         self.work = work
+
+    def start(self) -> None:
+        pass
 
     def rows(self, seed: int, samples: list[int]) -> list[Row]:
         return self.work(seed, samples)

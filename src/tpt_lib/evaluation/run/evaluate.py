@@ -10,12 +10,14 @@ from typing import Any, Literal, get_args
 from typing_extensions import Unpack
 
 from tpt_lib.evaluation.data.eval_set import EvalSet
+from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
-from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, share
+from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, require_ray, share
 from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run.work import Work
-from tpt_lib.evaluation.run_file import Row, RunFile, run_header
+from tpt_lib.evaluation.run_file import Row, RunFile, check_resumable, run_header
 from tpt_lib.evaluation.run_identity import describe
+from tpt_lib.evaluation.run_lines import check_is_file
 from tpt_lib.methods.cases import Case, Methods, as_cases
 from tpt_lib.models.identity import identify
 from tpt_lib.models.protocol import ClipLike
@@ -37,6 +39,7 @@ class EvaluateOptions(UnseededViewOptions, total=False):
     num_workers: int | None
     backend: Backend
     strict: bool
+    retry_errors: bool
     progress: bool | None
 
 
@@ -52,6 +55,7 @@ def evaluate(
     num_workers: int | None = None,
     backend: Backend = "local",
     strict: bool = False,
+    retry_errors: bool = False,
     progress: bool | None = None,
     **views: Unpack[UnseededViewOptions],
 ) -> Report:
@@ -74,6 +78,8 @@ def evaluate(
         backend: ``"local"`` (default), or ``"ray"`` for a Ray cluster. Under ``torchrun`` each rank takes its share of the
             samples, and the shares are merged.
         strict: whether to stop at an image that cannot be used (default False: record its error as a row).
+        retry_errors: whether a resumed run tries every sample with an error again (default False: all but images that were
+            refused with ``ImageError``; a missing file or a lack of memory may pass).
         progress: whether to show a bar with the accuracy so far (default: only on a terminal).
         **views: the keywords of ``augment_views`` except ``seed``; the recipe is the dataset's by default.
 
@@ -81,7 +87,8 @@ def evaluate(
         The report of the run.
 
     Raises:
-        ValueError: if ``out`` belongs to a run with different settings; the file is not changed.
+        ValueError: if ``out`` belongs to a run with different settings or is not a run file; it is not changed.
+        BlockingIOError: if another process is writing ``out``.
 
     >>> data = tpt_lib.EvalSet("noise", [(torch.rand(3, 40, 60), 0), (torch.rand(3, 40, 60), 1)], ("cat", "dog"))
     >>> report = evaluate(model, data, ["zero_shot", "tpt"], out=f"{folder}/run.jsonl", n_views=4, num_workers=0)
@@ -90,6 +97,8 @@ def evaluate(
     """
     if "seed" in views:
         raise TypeError("evaluate: pass the seeds of the views as seeds=[0, 1, …], not as seed=")
+    check_is_file(out)
+    require_torchmetrics()
     options: Any = {"recipe": dataset.recipe, **views}
     settings = ViewSettings.of("evaluate", **options)
     prompts = class_prompts(model, dataset.classes, template=dataset.template) if prompts is None else prompts
@@ -102,34 +111,39 @@ def evaluate(
     names = [case.name for case in cases]
     identity = _identity(model, cases, settings)
     header = run_header(dataset.name, dataset.split, dataset.classes, names, seeds, len(samples), identity)
-    work = Work(model, cases, samples, settings, strict)
+    work = Work(model, cases, samples, settings, strict, dataset.root)
     rank, ranks = share()
-    own = Path(out) if ranks == 1 else Path(f"{out}.rank{rank}")
-    total = len(seeds) * len(range(rank, len(samples), ranks))
-    with RunFile(own, header) as run, ProgressBar(run, total, progress) as bar:
-        for rows in _missing_rows(backend, work, run, (rank, ranks), batch_size, num_workers):
+    own, both = Path(out), None
+    if ranks > 1:
+        check_resumable(out, header)
+        own, both = Path(f"{out}.rank{rank}"), out if rank == 0 else None
+    part = range(rank, len(samples), ranks)
+    with (
+        RunFile(own, header, part, also_lock=both, retry_errors=retry_errors) as run,
+        ProgressBar(run, len(seeds) * len(part), progress) as bar,
+    ):
+        for rows in _missing_rows(backend, work, run, batch_size, num_workers):
             run.append(rows)
             bar.add(rows)
-    if ranks > 1:
-        merge_shares(Path(out), [Path(f"{out}.rank{i}") for i in range(ranks)])
+        if ranks > 1:
+            merge_shares(Path(out), [Path(f"{out}.rank{i}") for i in range(min(ranks, len(samples)))])
     return Report.read([out])
 
 
-def _missing_rows(
-    backend: Backend, work: Work, run: RunFile, part: tuple[int, int], batch_size: int, num_workers: int
-) -> Iterator[list[Row]]:
+def _missing_rows(backend: Backend, work: Work, run: RunFile, batch_size: int, num_workers: int) -> Iterator[list[Row]]:
     """Yield the rows that the run does not have yet, in order."""
-    rank, ranks = part
-    for seed in run.header["seeds"]:
-        done = {row["sample"] for row in run.rows if row["seed"] == seed}
-        left = [i for i in range(rank, run.header["n"], ranks) if i not in done]
-        if backend == "ray":
-            groups = [(seed, left[first : first + batch_size]) for first in range(0, len(left), batch_size)]
-            yield from ray_rows(work, groups, max(1, num_workers), work.device)
-        else:
-            items = work.items(seed, left, num_workers)
-            while group := list(islice(items, batch_size)):
-                yield work.rows(seed, group)
+    if backend == "ray":
+        groups = [
+            (seed, left[first : first + batch_size])
+            for seed, left in run.left.items()
+            for first in range(0, len(left), batch_size)
+        ]
+        yield from ray_rows(work, groups, max(1, num_workers), work.device, work.failed)
+        return
+    for seed, left in run.left.items():
+        items = work.items(seed, left, num_workers)
+        while group := list(islice(items, batch_size)):
+            yield work.rows(seed, group)
 
 
 def _identity(model: ClipLike, cases: list[Case], views: ViewSettings) -> dict[str, Any]:
@@ -142,6 +156,8 @@ def _identity(model: ClipLike, cases: list[Case], views: ViewSettings) -> dict[s
 def _check(seeds: Sequence[int], batch_size: int, num_workers: int, backend: str) -> None:
     if backend not in get_args(Backend):
         raise ValueError(f"evaluate: backend must be one of {', '.join(get_args(Backend))}, but got {backend!r}")
+    if backend == "ray":
+        require_ray()
     if not seeds or batch_size < 1:
         raise ValueError(
             f"evaluate: at least one seed and a batch_size of 1 are needed, but got {len(seeds)} seeds and {batch_size}"

@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 from tpt_lib.evaluation.data.eval_set import EvalSet
+from tpt_lib.evaluation.data.samples import shown_path
+from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.distributed import share
 from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run_file import MethodResult, Row, RunFile, error_row, method_result, result_row, run_header
 from tpt_lib.evaluation.run_identity import describe
+from tpt_lib.evaluation.run_lines import check_is_file
 from tpt_lib.features.encode import as_features
 from tpt_lib.methods.bongard import SOLVERS, Solver, bongard_tpt, bongard_tpt_many
 from tpt_lib.methods.bongard_prediction import SIDES, BongardPrediction
@@ -37,6 +40,7 @@ def evaluate_bongard(
     seeds: Sequence[int] = (0,),
     batch_size: int = 8,
     strict: bool = False,
+    retry_errors: bool = False,
     progress: bool | None = None,
 ) -> Report:
     """Evaluate one method or several on Bongard problems.
@@ -54,10 +58,15 @@ def evaluate_bongard(
         batch_size: number of problems tuned together (default 8). Affects speed and memory, not results.
         strict: whether to stop at a problem with an image that cannot be used (default False: record the error as a row
             for each of its queries).
+        retry_errors: whether a resumed run tries every problem with an error again, as for ``evaluate`` (default False).
         progress: whether to show a bar with the accuracy so far (default: only on a terminal).
 
     Returns:
         The report of the run.
+
+    Raises:
+        ValueError: if ``out`` belongs to a run with different settings or is not a run file; it is not changed.
+        BlockingIOError: if another process is writing ``out``.
 
     >>> sides = torch.nn.functional.normalize(torch.randn(2, 1, 256) + 0.3 * torch.randn(2, 7, 256), dim=-1)
     >>> problem = (sides[0, :6], sides[1, :6], sides[:, 6], ("positive", "negative"))
@@ -66,6 +75,8 @@ def evaluate_bongard(
     >>> report.rows()[0]["n"]
     2
     """
+    check_is_file(out)
+    require_torchmetrics()
     solvers = _solvers(methods)
     if not solvers or not seeds or batch_size < 1:
         raise ValueError(
@@ -83,14 +94,17 @@ def evaluate_bongard(
         starts.append(starts[-1] + len(_truths(problem)))
     identity = {**identify(model), "methods": {name: describe(each, []) for name, each in solvers.items()}}
     header = run_header(dataset.name, dataset.split, SIDES, solvers, seeds, starts[-1], identity)
-    with RunFile(out, header) as run, ProgressBar(run, len(seeds) * starts[-1], progress) as bar:
-        for seed in seeds:
-            done = {row["sample"] for row in run.rows if row["seed"] == seed}
-            left = [i for i in range(len(samples)) if not done.issuperset(range(starts[i], starts[i + 1]))]
+    with (
+        RunFile(out, header, retry_errors=retry_errors) as run,
+        ProgressBar(run, len(seeds) * starts[-1], progress) as bar,
+    ):
+        for seed, queries in run.left.items():
+            wanted = set(queries)
+            left = [i for i in range(len(samples)) if not wanted.isdisjoint(range(starts[i], starts[i + 1]))]
             for first in range(0, len(left), batch_size):
-                numbers = left[first : first + batch_size]
-                problems = [(starts[i], samples[i]) for i in numbers]
-                rows = [row for row in _rows(model, solvers, problems, seed, strict) if row["sample"] not in done]
+                problems = [(starts[i], samples[i]) for i in left[first : first + batch_size]]
+                made = _rows(model, solvers, problems, seed, strict, dataset.root)
+                rows = [row for row in made if row["sample"] in wanted]
                 run.append(rows)
                 bar.add(rows)
     return Report.read([out])
@@ -118,7 +132,12 @@ def _truths(problem: Any) -> tuple[str, ...]:
 
 
 def _rows(
-    model: ClipLike, solvers: Mapping[str, Solver], problems: list[tuple[int, Any]], seed: int, strict: bool
+    model: ClipLike,
+    solvers: Mapping[str, Solver],
+    problems: list[tuple[int, Any]],
+    seed: int,
+    strict: bool,
+    root: str | None,
 ) -> list[Row]:
     """Return a row per query of each problem, in order; a problem comes with the index of its first query."""
     start = time.perf_counter()
@@ -135,11 +154,12 @@ def _rows(
     for (first, problem), features in zip(problems, encoded, strict=True):
         at = None if isinstance(features, str) else next(numbers)
         for query, truth in enumerate(_truths(problem)):
+            path = shown_path(problem[2][query], root)
             if at is None:
-                rows.append(error_row(seed, first + query, truth, str(features)))
+                rows.append(error_row(seed, first + query, truth, str(features), path))
                 continue
             said = {name: _result(each[at].logits[query]) for name, each in results.items()}
-            rows.append(result_row(seed, first + query, truth, said, seconds))
+            rows.append(result_row(seed, first + query, truth, said, seconds, path))
     return rows
 
 
@@ -151,7 +171,7 @@ def _encoded(model: ClipLike, problem: Any, strict: bool) -> tuple[Tensor, ...] 
     try:
         images = [part if isinstance(part, torch.Tensor) else list(part) for part in problem[:3]]
         return tuple(as_features("evaluate_bongard", model, part) for part in images)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MemoryError) as error:
         if strict:
             raise
         return f"{type(error).__name__}: {error}"

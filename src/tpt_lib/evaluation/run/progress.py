@@ -13,7 +13,7 @@ class ProgressBar:
     """A progress bar with every method's accuracy so far. Use it as a context manager.
 
     Args:
-        run: the run file; its rows are counted as done.
+        run: the run file; its rows are done.
         total: number of rows of the finished run.
         progress: whether to show the bar; by default (None) only on a terminal.
     """

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from tpt_lib.evaluation.run_file import Row, error_row, method_result, result_row
+from tpt_lib.evaluation.data.samples import class_index, listed_file, shown_path
+from tpt_lib.evaluation.run_file import MethodResult, Row, error_row, method_result, result_row
 from tpt_lib.features.encode import encode_views
 from tpt_lib.methods.cases import Case
 from tpt_lib.models.protocol import ClipLike, ImageSpec
@@ -26,6 +27,7 @@ class Item:
     """The views of a sample, or the error that prevented them."""
 
     sample: int
+    path: str | None = None
     truth: int | None = None
     views: Tensor = field(default_factory=lambda: torch.empty(0))
     error: str = ""
@@ -41,19 +43,29 @@ class Work:
     samples: Any
     views: ViewSettings
     strict: bool
+    root: str | None = None
 
     def __call__(self, seed: int, samples: list[int]) -> list[Row]:
         """Return the rows of samples, computed in this process."""
         return self.rows(seed, list(self.items(seed, samples, 0)))
 
     @property
-    def device(self) -> torch.device:
+    def prompts(self) -> ClassPrompts:
         prompts = self.cases[0].prompts
-        return (prompts if isinstance(prompts, ClassPrompts) else prompts[0]).context.device
+        return prompts if isinstance(prompts, ClassPrompts) else prompts[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.prompts.context.device
+
+    def failed(self, seed: int, sample: int, error: str) -> Row:
+        """Return the error row of a sample that no process could read."""
+        return error_row(seed, sample, None, error, shown_path(listed_file(self.samples, sample), self.root))
 
     def items(self, seed: int, samples: list[int], num_workers: int) -> Iterator[Item]:
         """Yield the views of samples, made by ``num_workers`` processes with one thread each."""
-        data = _Items(self.samples, samples, self.model.image_spec, replace(self.views, seed=seed))
+        views = replace(self.views, seed=seed)
+        data = _Items(self.samples, samples, self.model.image_spec, views, self.root, len(self.prompts.names))
         own = torch.Generator()  # without it the loader draws from the global generator
         return iter(DataLoader(data, batch_size=None, num_workers=num_workers if samples else 0, generator=own))
 
@@ -63,13 +75,13 @@ class Work:
             raise ValueError(
                 f"evaluate: sample {bad.sample} cannot be used: {bad.error}; strict=False records it as a row"
             )
-        rows = {item.sample: error_row(seed, item.sample, item.truth, item.error) for item in group}
+        rows = {item.sample: error_row(seed, item.sample, item.truth, item.error, item.path) for item in group}
         if good := [item for item in group if not item.error]:
             results, seconds = self._results(good)
             for i, item in enumerate(good):
-                said = {name: method_result(batch.logits[i]) for name, batch in results.items()}
+                said = {name: _result(batch[i]) for name, batch in results.items()}
                 took = {"views": item.seconds, **seconds}
-                rows[item.sample] = result_row(seed, item.sample, item.truth, said, took)
+                rows[item.sample] = result_row(seed, item.sample, item.truth, said, took, item.path)
         return list(rows.values())
 
     def _results(self, items: list[Item]) -> tuple[dict[str, Prediction], dict[str, float]]:
@@ -87,8 +99,11 @@ class Work:
 
 
 class _Items(Dataset[Item]):
-    def __init__(self, samples: Any, chosen: list[int], spec: ImageSpec, views: ViewSettings) -> None:
+    def __init__(
+        self, samples: Any, chosen: list[int], spec: ImageSpec, views: ViewSettings, root: str | None, classes: int
+    ) -> None:
         self.samples, self.chosen, self.spec, self.views = samples, chosen, spec, views
+        self.root, self.classes = root, classes
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -97,10 +112,16 @@ class _Items(Dataset[Item]):
         item = Item(self.chosen[at])
         start = time.perf_counter()
         try:
+            item.path = shown_path(listed_file(self.samples, item.sample), self.root)
             image, label = self.samples[item.sample]
-            item.truth = int(label)
+            item.path = shown_path(image, self.root) or item.path
+            item.truth = class_index(label, self.classes)
             item.views = augment_views(image, self.spec, **vars(self.views))
         except Exception as error:  # a dataset may raise anything for a bad image; it becomes that sample's error
             item.error = f"{type(error).__name__}: {error}"
         item.seconds = time.perf_counter() - start
         return item
+
+
+def _result(said: Prediction) -> MethodResult:
+    return method_result(said.logits, None if said.before is None else said.before.logits)

@@ -1,0 +1,124 @@
+"""The advisory lock of a run file: one process writes it, and a second one is told which.
+
+The lock is ``flock`` on a file next to the run file, which names its holder. The system releases it when the process ends,
+however that happens; a clean end also removes the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import warnings
+import weakref
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["RunLock"]
+
+_held: weakref.WeakSet[RunLock] = weakref.WeakSet()  # locks of this process, which its forked children must not keep
+
+
+class RunLock:
+    """The lock of a run file, held from here until ``release`` or the end of the process.
+
+    Where locks do not exist (Windows, some network file systems), it warns and holds nothing.
+    """
+
+    descriptor: int | None = None
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock of the run file at ``path``.
+
+        Raises:
+            BlockingIOError: if another process holds it; the message names its host and process.
+            OSError: if the folder cannot be written.
+        """
+        file = path.resolve()
+        self.path = file.with_name(f"{file.name}.lock")
+        self.descriptor = _locked(path, self.path)
+        if self.descriptor is not None:
+            holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            os.ftruncate(self.descriptor, 0)
+            os.write(self.descriptor, json.dumps(holder).encode())
+            _held.add(self)
+
+    def release(self) -> None:
+        """Release the lock and remove its file."""
+        if self.descriptor is not None:
+            self.path.unlink(missing_ok=True)
+            self.close()
+
+    def close(self) -> None:
+        """Close the file, which releases the lock unless this is a forked child that shares it."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+    __del__ = close
+
+
+def _locked(path: Path, lock: Path) -> int | None:
+    """Return the descriptor of the locked file, or None where locks do not exist."""
+    if fcntl is None:
+        _warn_unlocked(path, "this system has no flock")
+        return None
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(descriptor, lock):  # else its last holder removed it after it was opened here
+                return _checked(descriptor, lock)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise BlockingIOError(
+                f"{str(path)!r} is being written by {_holder(lock)}. Wait for it, stop it, or pass another `out`"
+            ) from None
+        except OSError as error:
+            lock.unlink(missing_ok=True)
+            os.close(descriptor)
+            _warn_unlocked(path, str(error))
+            return None
+        os.close(descriptor)
+
+
+def _checked(descriptor: int, lock: Path) -> int:
+    """Return the descriptor if the file names a holder, as a killed process leaves it, or nothing."""
+    if os.read(descriptor, 9) not in (b"", b'{"host": '):
+        os.close(descriptor)
+        raise ValueError(f"{str(lock)!r} is not a lock of a run file. Move it away, or pass another `out`")
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _warn_unlocked(path: Path, why: str) -> None:
+    warnings.warn(f"{str(path)!r} cannot be locked: {why}. Do not start a second run on it", stacklevel=5)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _holder(lock: Path) -> str:
+    try:
+        holder = json.loads(lock.read_bytes())
+        return f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):  # it has just been released, or taken
+        return "another process"
+
+
+def _close_in_child() -> None:
+    for lock in list(_held):
+        lock.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
