@@ -1,10 +1,13 @@
 """The commands evaluate and report, and what all commands refuse."""
 
 import json
+import os
+from pathlib import Path
 
 from support.command_line import STYLE, ran, save, tiny
 
 import tpt_lib
+from tpt_lib.evaluation.run_lock import RunLock
 
 
 def test_evaluate_resumes_and_is_reported(capsys, tmp_path):
@@ -48,6 +51,28 @@ def test_evaluate_a_folder_with_a_bad_image(capsys, tmp_path):
     code, _, errors = ran(capsys, line.replace("a.jsonl", "d.jsonl") + " --strict")
     assert code == 2
     assert "sample 4 cannot be used" in errors[-1]
+
+
+def test_evaluate_tries_errors_again(capsys, tmp_path):
+    files = [save(tmp_path / "animals" / name / f"{i}.png", i) for name in ("cat", "dog") for i in range(2)]
+    line = "evaluate --dataset animals --methods zero-shot --n-views 2 --num-workers 0 --out a.jsonl"
+    good = Path(files[0]).read_bytes()
+    Path(files[0]).write_bytes(b"")
+    assert ran(capsys, line)[0] == 1
+    Path(files[0]).write_bytes(good)
+    assert ran(capsys, line)[0] == 1  # a refused image is final
+    code, out, _ = ran(capsys, f"{line} --retry-errors --json")
+    assert (code, [row["errors"] for row in json.loads(out)["rows"]]) == (0, [0])
+    rows = tpt_lib.evaluation.read_run("a.jsonl").rows
+    assert [row["path"] for row in rows] == ["cat/0.png", "cat/1.png", "dog/0.png", "dog/1.png"]
+
+
+def test_a_run_that_is_being_written_is_one_line(capsys, tmp_path):
+    lock = RunLock(tmp_path / "noto-v1.jsonl")
+    code, _, (error,) = ran(capsys, f"evaluate --dataset {STYLE} --limit 1 --n-views 2 --num-workers 0")
+    assert code == 2
+    assert f"noto-v1.jsonl' is being written by process {os.getpid()} on" in error
+    lock.release()
 
 
 def test_what_is_wrong_is_one_line_and_touches_nothing(capsys, tmp_path):

@@ -123,6 +123,18 @@ def test_methods_that_need_views_and_methods_with_prompts_of_their_own():
     assert len(set(table.column("entropy"))) == 4
 
 
+def test_a_method_that_writes_into_its_features_changes_no_other():
+    def overwrite(model, prompts, features):
+        return zero_shot_predict(model, prompts, features.copy_(features.flip(-1)))
+
+    model, prompts = setting()
+    methods = {"overwrite": overwrite, "zero-shot": "zero_shot"}
+    found = compare(model, images_of(), prompts, methods=methods, n_views=2).column("entropy")
+    want = compare(model, images_of(), prompts, methods="zero_shot", n_views=2).column("entropy")
+    assert found[1:] == want
+    assert found[0] != want[0]
+
+
 def test_methods_by_name_function_and_title():
     model, prompts = setting()
     default = compare(model, images_of()[0], prompts, n_views=4)
@@ -155,6 +167,8 @@ def test_the_model_is_untouched():
 @pytest.mark.parametrize(("images", "labels", "options", "kind", "message"), [
     (images_of(), [0, 1], {}, ValueError, "compare: there are 3 images and 2 labels; pass one label for each image"),
     (images_of()[0], [0, 1], {}, ValueError, "compare: there are 1 images and 2 labels"),
+    (images_of(), [0, 0.7, 1], {}, ValueError, "compare: a label is the index of a class, 0 to 2, .* but got 0.7"),
+    (images_of(), torch.tensor([0.0, 1.0, 2.0]), {}, ValueError, "a label is the index of a class, .* but got tensor"),
     (images_of(), [0, 1, 3], {}, ValueError, "the index of a class, 0 to 2, or one of their names, but got 3"),
     (images_of(), [0, 1, -1], {}, ValueError, "or one of their names, but got -1"),
     (images_of(), ["cat", "cow", "dog"], {}, ValueError, "or one of their names, but got 'cow'"),

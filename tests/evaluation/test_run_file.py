@@ -1,12 +1,10 @@
 """Run files: written, resumed, locked, and never replaced."""
 
-import errno
-import io
 import json
 import os
 
 import pytest
-from support.runs import FOUR
+from support.runs import FOUR, refuse_to_write
 
 from tpt_lib.evaluation import run_file
 from tpt_lib.evaluation.run_file import RunFile, check_resumable, error_row, read_run, result_row, run_header
@@ -176,18 +174,6 @@ def test_what_cannot_be_opened_leaves_no_lock(tmp_path):
     with pytest.raises(ValueError, match="line 2: expected a row"):
         RunFile(path, top())
     assert list(tmp_path.iterdir()) == [path]
-
-
-def refuse_to_write(monkeypatch):
-    """A disk that is read-only, for any user."""
-
-    def refuse(*_, **__):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    real = io.open
-    monkeypatch.setattr("os.open", refuse)
-    monkeypatch.setattr("os.mkdir", refuse)
-    monkeypatch.setattr("io.open", lambda file, mode="r", *rest: (real if "r" in mode else refuse)(file, mode, *rest))
 
 
 def test_a_finished_run_needs_no_writing(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Small runs written by hand, and reports of them."""
 
+import errno
+import io
 import json
 
 import tpt_lib
@@ -58,3 +60,15 @@ def report(*runs):
 def many(accuracy, n=20, method="TPT", seed=0):
     """Rows of a method right on the first ``accuracy`` samples."""
     return [row(i, 0, seed=seed, **{method: said(0 if i < accuracy else 1)}) for i in range(n)]
+
+
+def refuse_to_write(monkeypatch):
+    """A disk that is read-only, for any user."""
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    real = io.open
+    monkeypatch.setattr("os.open", refuse)
+    monkeypatch.setattr("os.mkdir", refuse)
+    monkeypatch.setattr("io.open", lambda file, mode="r", *rest: (real if "r" in mode else refuse)(file, mode, *rest))

@@ -124,6 +124,27 @@ def test_files_that_are_no_images(tmp_path, jpeg):
         augment_views(tmp_path / "missing.jpg", SMALL)
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(116, "Stale file handle"), OSError(5, "Input/output error"), MemoryError("9 GB")]
+)
+@pytest.mark.parametrize("at", ["open", "Image.convert"])
+def test_a_failure_of_the_system_is_not_one_of_the_image(tmp_path, jpeg, monkeypatch, error, at):
+    def fail(*_, **__):
+        raise error
+
+    (tmp_path / "cat.jpg").write_bytes(jpeg)
+    monkeypatch.setattr(f"PIL.Image.{at}", fail)
+    with pytest.raises(ImageError, match=r"cat\.jpg' cannot be .*(Stale|Input/output|9 GB)") as caught:
+        read_image(tmp_path / "cat.jpg")
+    assert type(caught.value).__name__ == "UnreadableImageError"
+    assert isinstance(caught.value, OSError)
+    monkeypatch.undo()
+    (tmp_path / "cat.jpg").write_bytes(jpeg[: len(jpeg) // 2])
+    with pytest.raises(ImageError, match="truncated") as caught:
+        read_image(tmp_path / "cat.jpg")
+    assert type(caught.value) is ImageError
+
+
 def test_no_file_stays_open(tmp_path, jpeg):
     (tmp_path / "cat.jpg").write_bytes(jpeg)
     with warnings.catch_warnings(record=True) as caught:

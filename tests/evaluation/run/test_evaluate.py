@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 from support.noise_runs import METHODS, NAMES, Noise, assert_close, content, model, noise, run
+from support.runs import refuse_to_write
 
 import tpt_lib
 from tpt_lib import EvalSet, evaluate, tpt_predict, zero_shot_predict
@@ -43,6 +44,11 @@ def test_the_report_is_of_the_file_and_a_finished_run_is_only_read(whole, monkey
     for said in report.rows():
         right = [row["methods"][said["method"]]["index"] == row["truth"] for row in rows]
         assert said["top1"] == pytest.approx(100 * sum(right) / len(right))
+
+
+def test_a_finished_run_on_a_read_only_disk_is_read(whole, monkeypatch):
+    refuse_to_write(monkeypatch)
+    assert [said["n"] for said in run(whole, seeds=(0, 1)).rows()] == [12, 12]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

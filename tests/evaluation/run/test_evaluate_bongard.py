@@ -50,6 +50,38 @@ def test_rows_are_the_verdicts(done):
     assert by_name["prototype"]["top1"] == pytest.approx(100 * sum(right) / 20)
 
 
+def test_a_missing_image_is_tried_again_and_a_refused_one_is_not(done, tmp_path):
+    for name in ("none.png", "bad.png"):
+        (tmp_path / name).write_bytes(b"no image")
+    good = problems_of(3)
+    data = [(["none.png"], *good[0][1:]), good[1], (["bad.png"], *good[2][1:])]
+    data = [([str(tmp_path / part[0][0])], *part[1:]) if isinstance(part[0], list) else part for part in data]
+    (tmp_path / "none.png").unlink()
+    path = tmp_path / "run.jsonl"
+
+    def resume(**options):
+        found = EvalSet("bongard", data, SIDES)
+        return evaluate_bongard(model(), found, "prototype", out=path, **options).runs[0].rows
+
+    assert [row["sample"] for row in resume() if "error" in row] == [0, 1, 4, 5]
+    data[0], data[2] = good[0], good[2]
+    assert [row["sample"] for row in resume() if "error" in row] == [4, 5]
+    rows = resume(retry_errors=True)
+    assert [row["sample"] for row in rows if "error" in row] == []
+    assert len(content(path)) == 1 + 6 + 2 + 2
+    for row, want in zip(rows, content(done[0])[1:], strict=False):
+        assert row["methods"]["prototype"] == want["methods"]["prototype"]
+
+
+def test_rows_have_the_path_of_the_query(photo, tmp_path):
+    photo.resize((32, 32)).save(tmp_path / "query.png")
+    pictures = [photo.rotate(10 * i) for i in range(6)]
+    problem = (pictures[:3], pictures[3:], [str(tmp_path / "query.png"), photo], SIDES)
+    data = EvalSet("bongard", [problem], SIDES, root=str(tmp_path))
+    evaluate_bongard(model(), data, "prototype", out=tmp_path / "run.jsonl")
+    assert [row["path"] for row in content(tmp_path / "run.jsonl")[1:]] == ["query.png", None]
+
+
 def test_a_run_cut_in_the_middle_of_a_problem_is_resumed(done, tmp_path):
     path, _ = done
     lines = path.read_bytes().splitlines(keepends=True)

@@ -10,10 +10,11 @@ import time
 
 import pytest
 import torch
-from support.noise_runs import METHODS, Noise, OwnClip, content, environment, lines_of, model, run
+from support.noise_runs import METHODS, Noise, OwnClip, content, environment, lines_of, model, noise, run
 from support.zoo import fresh
 
-from tpt_lib import tpt_predict
+import tpt_lib
+from tpt_lib import EvalSet, evaluate_bongard, tpt_predict
 
 
 def killed(path, more, delay):
@@ -33,11 +34,11 @@ def killed(path, more, delay):
 
 
 @pytest.mark.slow
-def test_twenty_kills_at_random_moments_lose_nothing(whole, tmp_path):
+def test_thirty_kills_at_random_moments_lose_nothing(whole, tmp_path):
     path = tmp_path / "run.jsonl"
     chance = random.Random(0)
     seen = [0]
-    for _ in range(20):
+    for _ in range(30):
         killed(path, chance.choice([0, 1, 1, 2]), chance.uniform(0, 0.03))
         seen.append(lines_of(path))
         assert seen[-1] >= seen[-2] - 1  # at most the line in flight
@@ -76,6 +77,103 @@ def test_a_model_of_ones_own_is_killed_in_one_process_and_resumed_in_another(tmp
     assert path.read_bytes().startswith(complete)  # what was done is not computed again: its seconds are the first's
     run(tmp_path / "whole.jsonl", model=OwnClip(), seeds=(0, 1))
     assert content(path) == content(tmp_path / "whole.jsonl")
+
+
+class Passing(Noise):
+    """Samples that fail once, each for its own reason, and are good afterwards."""
+
+    def __init__(self, folder, reasons):
+        super().__init__(len(reasons))
+        self.folder, self.reasons = folder, reasons
+
+    def __getitem__(self, i):
+        failed = self.folder / f"failed{i}"
+        if self.reasons[i] is not None and not failed.exists():
+            failed.touch()
+            raise self.reasons[i]
+        return super().__getitem__(i)
+
+
+REASONS = [
+    None,
+    FileNotFoundError("gone"),
+    OSError(116, "Stale file handle"),
+    MemoryError("13 GB"),
+    tpt_lib.ImageError("truncated"),
+    ValueError("a bug in a transform"),
+]
+
+
+@pytest.mark.parametrize(("options", "final"), [({}, [4]), ({"retry_errors": True}, [])])
+def test_failures_that_may_pass_are_tried_again_when_a_run_is_resumed(options, final, whole, tmp_path):
+    path = tmp_path / "run.jsonl"
+    data = Passing(tmp_path, REASONS)
+    first = run(path, data)
+    assert [said["errors"] for said in first.rows()] == [5, 5]
+    before = path.read_bytes()
+    again = run(path, data, **options)
+    assert path.read_bytes().startswith(before)
+    assert [said["errors"] for said in again.rows()] == [len(final)] * 2
+    assert [row["sample"] for row in again.runs[0].rows if "error" in row] == final
+    for row in again.runs[0].rows:
+        if "error" not in row:
+            assert row["methods"] == content(whole)[1 + row["sample"]]["methods"]
+    before = path.read_bytes()
+    run(path, data, **options)
+    assert path.read_bytes() == before
+
+
+def test_what_still_fails_is_not_written_again(tmp_path):
+    path = tmp_path / "run.jsonl"
+    run(path, Noise(3, bad=[1]))
+    before = path.read_bytes()
+    report = run(path, Noise(3, bad=[1]), retry_errors=True)
+    assert path.read_bytes() == before
+    assert [said["errors"] for said in report.rows()] == [1, 1]
+
+
+def test_a_second_process_on_the_same_file_is_refused(tmp_path):
+    path = tmp_path / "run.jsonl"
+
+    class Twice(Noise):
+        def __getitem__(self, i):
+            if i == 1:
+                with pytest.raises(BlockingIOError, match=f"run.jsonl' is being written by process {os.getpid()} on"):
+                    run(path, Noise(3))
+            return super().__getitem__(i)
+
+    run(path, Twice(3))
+    assert ["error" in row for row in content(path)[1:]] == [False] * 3
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_run_file_is_refused_before_the_work(tmp_path, monkeypatch):
+    for module in ("evaluate", "evaluate_bongard"):
+        monkeypatch.setattr(f"tpt_lib.evaluation.run.{module}.identify", None)
+    (tmp_path / "mine.json").write_text('{"precious": 1}')
+    os.mkfifo(tmp_path / "pipe")
+    problems = EvalSet("bongard", [((), (), (), ("positive",))], ("positive", "negative"))
+    for out in (tmp_path, tmp_path / "pipe", "/dev/full"):
+        for call in (run, lambda out: evaluate_bongard(model(), problems, "tpt", out=out)):
+            with pytest.raises(ValueError, match=r"' is a .*; a run file must be a regular file"):
+                call(out)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"mine\.json' is not a run file: it starts with b'{\"precious\": 1}'"):
+        run(tmp_path / "mine.json")
+    assert (tmp_path / "mine.json").read_text() == '{"precious": 1}'
+
+
+def test_a_missing_torchmetrics_is_named_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
+    problems = EvalSet("bongard", [((), (), (), ("positive",))], ("positive", "negative"))
+    for call in (
+        lambda: run(tmp_path / "run.jsonl"),
+        lambda: evaluate_bongard(model(), problems, "tpt", out=tmp_path / "run.jsonl"),
+        lambda: tpt_lib.paper.transfer_matrix(model(), [noise()], [noise()], out=tmp_path / "folder"),
+    ):
+        with pytest.raises(ImportError, match=r'needs? torchmetrics: pip install "tpt_lib\[evaluate\]"'):
+            call()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("cut", [1, 7, 40])
