@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = pathlib.Path(__file__).parents[2] / "src/tpt_lib"
 LISTED = """
-types objectives prediction
+types content objectives prediction
 
 models.protocol models.identity models.structural_copy models.causal_towers models.module_clip
 models.open_clip models.openai models.transformers models.wrap models
