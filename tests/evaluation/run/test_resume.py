@@ -113,7 +113,7 @@ def test_another_model_in_the_same_file_is_refused(whole):
     run(whole, seeds=(0, 1), model=other)  # a copy with equal weights is the same model
     with torch.no_grad():
         other.module.visual.proj[0, 0] += 1
-    with pytest.raises(ValueError, match=r"different settings \(settings\.weights is '\w+' there and '\w+' here"):
+    with pytest.raises(ValueError, match=r"different settings \(settings\.image_tower is '\w+' there and '\w+' here\)"):
         run(whole, seeds=(0, 1), model=other)
     assert whole.read_bytes() == before
 
@@ -139,11 +139,11 @@ def test_a_module_of_ones_own_is_known_by_its_weights(tmp_path):
     assert path.read_bytes() == before
     with torch.no_grad():
         other.weights.visual.proj[0, 0] += 1
-    with pytest.raises(ValueError, match=r"different settings \(settings\.weights is '\w+' there"):
+    with pytest.raises(ValueError, match=r"different settings \(settings\.image_tower is '\w+' there"):
         run(path, Noise(3), model=other)
 
 
 def test_the_model_and_the_prompts_are_in_the_settings(whole):
     settings = content(whole)[0]["settings"]
     assert settings["model"] == type(model().module).__name__
-    assert settings["methods"]["TPT"].startswith("tpt_lib.methods.tpt.tpt_predict() on prompts ")
+    assert settings["methods"]["TPT"].startswith("tpt_lib.methods.tpt.tpt_predict on prompts ")
