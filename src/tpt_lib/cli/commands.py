@@ -229,7 +229,7 @@ def _dataset(args: Namespace) -> tpt.EvalSet:
 
 def _default_out(args: Namespace, data: tpt.EvalSet) -> str:
     """Return the name of the dataset, and for a folder a digest of its path, since other folders may have the same name."""
-    if data.name in EMBEDDED or data.name in ENTRIES:
+    if args.dataset in EMBEDDED or args.dataset.lower().replace("_", "-") in ENTRIES:
         return f"{data.name}.jsonl"
     folder = os.path.realpath(Path(args.root or "", args.dataset).expanduser())
     return f"{data.name}-{hashlib.blake2b(os.fsencode(folder), digest_size=3).hexdigest()}.jsonl"

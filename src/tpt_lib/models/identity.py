@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from tpt_lib.content import digest, name_of
 from tpt_lib.models.protocol import ClipLike
 
+__all__ = ["tower_digest"]
+
 UNKNOWN = "unknown"
 
 _SETTINGS = (bool, int, float, str, type(None))
