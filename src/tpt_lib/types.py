@@ -59,14 +59,14 @@ class ViewOptions(UnseededViewOptions, total=False):
     seed: Seed
 
 
-def check_options(caller: str, options: Mapping[str, object], known: type) -> None:
-    """Refuse keywords that a ``TypedDict`` does not have, before any work is done.
+def check_options(caller: str, options: Mapping[str, object], known: type | Sequence[str]) -> None:
+    """Refuse keywords that a ``TypedDict`` or a list of names does not have, before any work is done.
 
     >>> check_options("tpt_classify", {"n_view": 8}, ViewOptions)
     Traceback (most recent call last):
     TypeError: tpt_classify: unknown keyword 'n_view'; did you mean 'n_views'?
     """
-    names = known.__annotations__
+    names = known.__annotations__ if isinstance(known, type) else known
     if unknown := [name for name in options if name not in names]:
         import difflib
 

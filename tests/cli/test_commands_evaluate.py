@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
+import pytest
 from support.command_line import STYLE, ran, save, tiny
 
 import tpt_lib
@@ -75,6 +77,34 @@ def test_a_run_that_is_being_written_is_one_line(capsys, tmp_path):
     lock.release()
 
 
+def test_folders_of_one_name_have_files_of_their_own(capsys, tmp_path):
+    for version in ("v1", "v2"):
+        for i, name in enumerate(("cat", "dog")):
+            save(tmp_path / version / "photos" / name / "1.png", i + (version == "v2"))
+    options = "--methods zero-shot --n-views 1 --num-workers 0 --json"
+    outs = [json.loads(ran(capsys, f"evaluate --dataset {v}/photos {options}")[1])["out"] for v in ("v1", "v2", "v1")]
+    assert outs[0] == outs[2] != outs[1]
+    assert all(re.fullmatch(r"photos-[0-9a-f]{6}\.jsonl", out) for out in outs)
+    assert {file.name for file in tmp_path.glob("*.jsonl")} == set(outs)
+    code, _, errors = ran(capsys, f"evaluate --dataset v2/photos {options} --out {outs[0]}")
+    assert code == 2
+    assert "settings.data.root is" in errors[-1]
+    (tmp_path / "v1/photos").rename(tmp_path / "v1/pets")  # also a name of the paper's
+    out = json.loads(ran(capsys, f"evaluate --dataset v1/pets {options}")[1])["out"]
+    assert re.fullmatch(r"pets-[0-9a-f]{6}\.jsonl", out)
+
+
+@pytest.mark.filterwarnings("default")
+def test_classes_in_another_order_than_the_folders_are_warned_about(capsys, tmp_path):
+    for name in ("cat", "dog"):
+        save(tmp_path / "photos" / name / "1.png")
+    line = "evaluate --dataset photos --classes dog cat --methods zero-shot --n-views 1 --num-workers 0"
+    code, _, errors = ran(capsys, line)
+    assert code == 0
+    assert any("warning: load_dataset: classes are the names that photos has, in another order: class 0 is 'dog'" in one
+               for one in errors)  # fmt: skip
+
+
 def test_what_is_wrong_is_one_line_and_touches_nothing(capsys, tmp_path):
     for line, says in {
         "evaluate": "--dataset is missing",
@@ -85,6 +115,8 @@ def test_what_is_wrong_is_one_line_and_touches_nothing(capsys, tmp_path):
         f"compare a.png --dataset {STYLE}": "images or --dataset, not both",
         "compare a.png": "pass --classes or --classes-file",
         "datasets --root none": "--root: 'none' is not a folder",
+        f"evaluate --dataset {STYLE} --seeds 0 0": "seeds must differ, but got [0, 0]",
+        "evaluate --dataset tiny-bongard --seeds 0 0": "seeds must differ, but got [0, 0]",
         f"evaluate --dataset {STYLE} --num-workers -1": "num_workers must be 0 or more, but got -1",
         "evaluate --dataset tiny-bongard --n-views 4": "--n-views: not for Bongard problems",
         "evaluate --dataset tiny-bongard --template 'a {}' --backend ray": "--template, --backend: not for Bongard",

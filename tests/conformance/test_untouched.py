@@ -137,6 +137,7 @@ def calls(folder):
         "methods.prompt_ensemble_predict": lambda: in_methods.prompt_ensemble_predict(
             model, [prompts] * 2, features, method=tpt.tpt_predict
         ),
+        "models.tower_digest": lambda: tpt.models.tower_digest(model, "image"),
         "paper.budget_table": lambda: paper.budget_table(model, image, prompts, methods=methods, **few),
         "paper.strategy_table": lambda: paper.strategy_table(model, image, prompts, methods=methods, **few),
         "paper.sweep_fractions": lambda: paper.sweep_fractions(model, image, prompts, fractions=[0.5], **few),

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 from support.cases import model_of
+from support.command_line import save
 from support.fitting import DECAY, LABELS, MOMENTUM, NAMES, features_of
+from support.zoo import fresh
 
 import tpt_lib
 from tpt_lib import class_prompts, fit_cocoop, fit_coop, load_prompt
@@ -13,6 +15,29 @@ from tpt_lib import class_prompts, fit_cocoop, fit_coop, load_prompt
 
 class StopError(Exception):
     pass
+
+
+SCRIPT = {"steps": 0, "stop": None, "poison": None}  # apart from the optimizer, which is known by its content
+
+
+@pytest.fixture(autouse=True)
+def no_script():
+    SCRIPT.update(steps=0, stop=None, poison=None)
+
+
+class Scripted(torch.optim.SGD):
+    """CoOp's SGD, which stops, or finds a gradient that is not finite, in one step of all."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, lr=lr, momentum=MOMENTUM, weight_decay=DECAY)
+
+    def step(self, closure=None):
+        SCRIPT["steps"] += 1
+        if SCRIPT["steps"] == SCRIPT["stop"]:
+            raise StopError
+        if SCRIPT["steps"] == SCRIPT["poison"]:
+            self.param_groups[0]["params"][0].grad[0, 0] = torch.nan
+        return super().step(closure)
 
 
 @pytest.mark.parametrize("fit", [fit_coop, fit_cocoop])
@@ -23,21 +48,11 @@ def test_an_interrupted_run_resumes_where_it_was(fit, patience, tmp_path):
     prompts = class_prompts(model, NAMES)
     options = {"epochs": 5, "batch_size": 6, "seed": 4, "patience": patience, "validation": (features, labels)}
     whole = fit(model, prompts, features, labels, **options)
-    seen = []
-
-    class Breaks(torch.optim.SGD):
-        def __init__(self, parameters, lr):
-            super().__init__(parameters, lr=lr, momentum=MOMENTUM, weight_decay=DECAY)
-
-        def step(self, closure=None):
-            seen.append(1)
-            if len(seen) == 11:  # in the third epoch
-                raise StopError
-            return super().step(closure)
-
+    SCRIPT["stop"] = 11  # in the third epoch
+    options["optimizer"] = Scripted
     file = tmp_path / "model.pth.tar"
     with pytest.raises(StopError):
-        fit(model, prompts, features, labels, checkpoint=file, optimizer=Breaks, **options)
+        fit(model, prompts, features, labels, checkpoint=file, **options)
     assert len(torch.load(file, weights_only=True)["resume"]["history"]["losses"]) == 2
     resumed = fit(model, prompts, features, labels, checkpoint=file, **options)
     again = fit(model, prompts, features, labels, checkpoint=file, **options)  # a finished run is not run again
@@ -48,26 +63,11 @@ def test_an_interrupted_run_resumes_where_it_was(fit, patience, tmp_path):
         if whole.prompts.meta_net is not None:
             assert all(map(torch.equal, other.prompts.meta_net.parts, whole.prompts.meta_net.parts))
     elsewhere = replace(prompts, context=prompts.context + 1)
-    with pytest.raises(ValueError, match=r"belongs to a run with different settings \(checksum of the start is"):
+    with pytest.raises(ValueError, match=r"belongs to a run with different settings \(start is '\w+' there"):
         fit(model, elsewhere, features, labels, checkpoint=file, **options)
     with pytest.raises(ValueError, match=r"different settings \(batch_size is 6 there and 7 here\)"):
         fit(model, prompts, features, labels, checkpoint=file, **{**options, "batch_size": 7})
     assert not list(tmp_path.glob("*.part"))
-
-
-class Poisoned(torch.optim.SGD):
-    """CoOp's SGD, which finds a gradient that is not finite in one step of all."""
-
-    steps, at = 0, None
-
-    def __init__(self, parameters, lr):
-        super().__init__(parameters, lr=lr, momentum=MOMENTUM, weight_decay=DECAY)
-
-    def step(self, closure=None):
-        Poisoned.steps += 1
-        if Poisoned.steps == Poisoned.at:
-            self.param_groups[0]["params"][0].grad[0, 0] = torch.nan
-        return super().step(closure)
 
 
 @pytest.mark.parametrize("fit", [fit_coop, fit_cocoop])
@@ -78,9 +78,10 @@ def test_a_gradient_that_is_not_finite_ends_learning_at_the_epoch_before(fit, at
     options = {"batch_size": 3, "seed": 4, "epochs": 5}
     file = tmp_path / "model.pth.tar"
     whole = fit(model, prompts, features, LABELS, **options)
-    Poisoned.steps, Poisoned.at = 0, at
+    SCRIPT["poison"] = at
+    options["optimizer"] = Scripted
     with pytest.warns(UserWarning, match="fit_coop: a loss or gradient was not finite in 1 of 1 cases"):
-        ended = fit(model, prompts, features, LABELS, checkpoint=file, optimizer=Poisoned, **options)
+        ended = fit(model, prompts, features, LABELS, checkpoint=file, **options)
     assert not ended.applied
     assert whole.applied
     assert ended.epoch == 2
@@ -100,9 +101,9 @@ def test_a_gradient_that_is_not_finite_ends_learning_at_the_epoch_before(fit, at
 def test_a_loss_that_is_not_finite_in_the_first_epoch_leaves_the_start():
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
     batches = [(features_of(), LABELS), (features_of(seed=1), LABELS)]
-    Poisoned.steps, Poisoned.at = 0, 1
+    SCRIPT["poison"] = 1
     with pytest.warns(UserWarning, match="fit_coop: a loss or gradient was not finite"):
-        fitted = fit_coop(model, prompts, batches, epochs=3, optimizer=Poisoned)
+        fitted = fit_coop(model, prompts, batches, epochs=3, optimizer=Scripted)
     assert (fitted.applied, fitted.epoch, fitted.losses, fitted.accuracies) == (False, 0, [], [])
     assert torch.equal(fitted.prompts.context, prompts.context)
 
@@ -116,3 +117,75 @@ def test_a_rate_that_is_far_too_high(tmp_path):
     for context in (fitted.prompts.context, load_prompt(file).context):
         assert context.isfinite().all()
         assert tpt_lib.encode_prompts(model, class_prompts(model, NAMES, context=context)).isfinite().all()
+
+
+def fit(file, **changes):
+    options = {"model": model_of(), "images": features_of(), "labels": LABELS, "epochs": 2, **changes}
+    model, images, labels = (options.pop(name) for name in ("model", "images", "labels"))
+    return fit_coop(model, class_prompts(model, NAMES), images, labels, checkpoint=file, progress=False, **options)
+
+
+def scaled_model():
+    """A model of the same width, with other weights in its text tower."""
+    model = fresh("open_clip-vit")
+    with torch.no_grad():
+        model.module.text_projection.mul_(2)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": features_of(seed=1)}, r"data is '\w+' there"),
+        ({"labels": LABELS.flip(0)}, r"data is '\w+' there"),
+        ({"model": scaled_model()}, r"text_tower is '\w+' there"),
+        (
+            {"optimizer": torch.optim.AdamW},
+            r"optimizer is 'torch.optim.sgd.SGD\(momentum=0.9, .*' there and 'torch.*AdamW'",
+        ),
+        ({"validation": (features_of(), LABELS)}, "validation is None there"),
+        ({"validation": (features_of(), LABELS), "patience": 3}, "patience is None there and 3 here"),
+    ],
+    ids=["features", "labels", "model", "optimizer", "validation", "patience"],
+)
+def test_a_checkpoint_of_another_run_is_refused(change, message, tmp_path):
+    file = tmp_path / "model.pth.tar"
+    first = fit(file)
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=rf"belongs to a run with different settings \(.*{message}"):
+        fit(file, **change)
+    assert file.read_bytes() == before
+    assert torch.equal(fit(file, labels=LABELS.tolist()).prompts.context, first.prompts.context)
+
+
+def test_images_count_by_their_content_wherever_they_are(tmp_path):
+    for folder, seed in [("one", 0), ("moved", 0), ("other", 9)]:
+        for i in range(2):
+            save(tmp_path / folder / f"{i}.png", seed + i)
+
+    def learn(folder):
+        return fit(tmp_path / "model.pth.tar", images=[tmp_path / folder / f"{i}.png" for i in range(2)], labels=[0, 1])
+
+    first = learn("one")
+    assert torch.equal(learn("moved").prompts.context, first.prompts.context)
+    with pytest.raises(ValueError, match=r"different settings \(data is"):
+        learn("other")
+
+
+def test_a_loader_must_say_what_it_holds(tmp_path):
+    file = tmp_path / "model.pth.tar"
+    batches = [(features_of(), LABELS)]
+    first = fit(file, images=batches, labels=None)
+    assert fit(file, images=[(features_of(), LABELS)], labels=None).losses == first.losses
+    with pytest.raises(ValueError, match=r"different settings \(data is"):
+        fit(file, images=[(features_of(seed=1), LABELS)], labels=None)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(features_of(), LABELS), batch_size=7)
+    with pytest.raises(ValueError, match=r"a DataLoader does not show its content. .*loader.describe = lambda: "):
+        fit(tmp_path / "loader.pth.tar", images=loader, labels=None)
+    loader.describe = lambda: "seven features"
+    assert fit(tmp_path / "loader.pth.tar", images=loader, labels=None).losses == first.losses
+
+
+def test_unknown_keywords_are_refused_before_the_work(no_shape_checks):
+    with pytest.raises(TypeError, match="fit_cocoop: unknown keyword 'patient'; did you mean 'patience'"):
+        fit_cocoop(None, None, None, patient=3)

@@ -1,6 +1,10 @@
 """What tells one model from another: a digest of its weights, and the fingerprint that the text cache trusts."""
 
+import copy
+import dataclasses
 import gc
+import json
+import math
 
 import pytest
 import torch
@@ -8,7 +12,9 @@ from support.zoo import ZOO, build, fresh
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tpt_lib.models.identity import Fingerprint, digest, identify, text_fingerprint
+from tpt_lib.content import describe, digest
+from tpt_lib.models.identity import Fingerprint, check_known, identify, text_fingerprint, tower_digest
+from tpt_lib.models.protocol import ImageSpec
 
 
 def stepped(module):
@@ -187,24 +193,174 @@ def test_settings_are_compared_by_value():
     assert not Fingerprint([weight, (("eps", 0.5),)]).same(Fingerprint([weight, (("eps", 0.25),)]))
 
 
-def test_identify_tells_weights_apart():
-    model, again, other = fresh("open_clip-vit"), fresh("open_clip-vit"), fresh("open_clip-vit")
-    with torch.no_grad():
-        other.module.visual.proj[0, 0] += 1
-    assert identify(model) == identify(again)
-    assert identify(model)["model"] == "CLIP"
-    assert identify(model.module) == identify(model)
-    assert identify(other)["weights"] != identify(model)["weights"]
-    assert identify(object()) == {"model": "object", "weights": "unknown"}
+@pytest.mark.parametrize("name", ZOO)
+def test_equal_models_have_one_identity(name):
+    model = build(name)
+    found = identify(model)
+    assert found == identify(copy.deepcopy(model))
+    assert found["image_tower"] != found["text_tower"]
+    assert json.loads(json.dumps(found)) == found
 
 
-def test_digest_sees_values_dtypes_and_shapes():
-    tensors = [
-        torch.zeros(4),
-        torch.ones(4),
-        torch.zeros(2, 2),
-        torch.zeros(4, dtype=torch.int32),
-        torch.zeros(2).double(),
-    ]
-    assert len({digest([tensor]) for tensor in tensors}) == len(tensors)
-    assert digest(iter(tensors)) == digest(tensors)
+@torch.no_grad()
+def shifted(module, name):
+    weight = dict(module.named_parameters())[name]
+    weight.view(-1)[0] += 1
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_each_weight_is_of_one_tower(name):
+    """A changed weight changes the digest of its tower and no other; the scale and the bias are with the text."""
+    model = fresh(name)
+    names = [key for key, _ in model.module.named_parameters()]
+    chosen = {f(names): None for f in (min, max)} | dict.fromkeys(n for n in names if "proj" in n and n.count(".") < 2)
+    for key in chosen:
+        before = identify(model)
+        shifted(model.module, key)
+        after = identify(model)
+        tower = "image_tower" if key.startswith(("visual", "vision")) else "text_tower"
+        others = {"image_tower", "text_tower", "model", "image_spec"} - {tower}
+        assert before[tower] != after[tower], key
+        assert {k: before[k] for k in others} == {k: after[k] for k in others}, key
+
+
+def test_the_scale_and_the_bias_are_part_of_a_model():
+    model = fresh("open_clip-custom-text")
+    before = identify(model)
+    shifted(model.module, "logit_scale")
+    assert identify(model)["logit_scale"] == pytest.approx(before["logit_scale"] * math.e)
+    shifted(model.module, "logit_bias")
+    assert identify(model)["logit_bias"] == pytest.approx(before["logit_bias"] + 1)
+
+
+def test_the_activation_is_part_of_both_towers():
+    plain, quick = identify(build("open_clip-vit")), identify(build("open_clip-quickgelu"))
+    assert plain["image_tower"] != quick["image_tower"]
+    assert plain["text_tower"] != quick["text_tower"]
+    weights = [list(build(f"open_clip-{name}").module.state_dict().values()) for name in ("vit", "quickgelu")]
+    assert digest(weights[0]) == digest(weights[1])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: setattr(m.visual.ln_post, "eps", 0.5),
+        lambda m: m.visual.ln_post.register_forward_hook(lambda *_: None),
+        lambda m: m.visual.half(),
+    ],
+)
+def test_settings_hooks_and_dtypes_are_part_of_a_tower(change):
+    model = fresh("open_clip-vit")
+    before = identify(model)
+    change(model.module)
+    assert identify(model)["image_tower"] != before["image_tower"]
+    assert identify(model)["text_tower"] == before["text_tower"]
+
+
+def test_preprocessing_and_tokens_are_part_of_a_model():
+    model = build("open_clip-vit")
+    spec = dataclasses.replace(model.image_spec, interpolation="bilinear")
+    assert identify(dataclasses.replace(model, image_spec=spec))["image_spec"]["interpolation"] == "bilinear"
+    other = dataclasses.replace(model, tokenizer=lambda texts: model.tokenizer([text.upper() + "!" for text in texts]))
+    assert tower_digest(other, "text") != tower_digest(model, "text")
+    assert tower_digest(other, "image") == tower_digest(model, "image")
+
+
+def test_a_mode_a_gradient_or_a_compiled_tower_is_no_other_model():
+    model = fresh("open_clip-vit")
+    before = identify(model)
+    model.module.train().requires_grad_(False)
+    assert identify(model) == before
+    model.module.visual = torch.compile(model.module.visual, backend="eager")
+    assert identify(model) == before
+    model.module.transformer.compile(backend="eager")
+    assert identify(model) == before
+
+
+class Bare:
+    """A model of one's own whose weights cannot be seen."""
+
+    image_spec, logit_scale, logit_bias = ImageSpec((32, 32)), 1.0, 0.0
+    embed_tokens = encode_image = encode_embeddings = print
+
+    def tokenize(self, texts):
+        return torch.tensor([[len(text)] for text in texts])
+
+
+class Named(Bare):
+    name = "mine, step 3"
+
+
+class Describing(Bare):
+    def describe(self):
+        return "mine, step 4"
+
+
+class Divided(Bare):
+    """A model of one's own that shows the parts of each tower."""
+
+    def __init__(self):
+        self.images, self.texts = torch.zeros(3), torch.zeros(3)
+
+    def image_parts(self):
+        return [self.images]
+
+    def text_parts(self):
+        return [self.texts, ("layers", 3)]
+
+
+def test_a_model_that_cannot_be_seen_needs_a_name_or_a_description():
+    assert identify(Bare())["image_tower"] == identify(Bare())["text_tower"] == "unknown"
+    assert identify(Named())["image_tower"] == identify(Named())["text_tower"] == "known as mine, step 3"
+    assert identify(Describing())["text_tower"] == "mine, step 4"
+    divided = Divided()
+    before = identify(divided)
+    divided.images += 1
+    after = identify(divided)
+    assert before["image_tower"] != after["image_tower"]
+    assert before["text_tower"] == after["text_tower"]
+
+
+def test_an_unknown_model_is_warned_about_and_its_files_are_refused(tmp_path):
+    file, empty = tmp_path / "run.jsonl", tmp_path / "empty.jsonl"
+    empty.write_text("")
+    check_known("evaluate", identify(Named()), file)
+    for path in (file, empty):
+        with pytest.warns(
+            UserWarning, match=r"evaluate: this run cannot be resumed .* the weights of Bare cannot be seen"
+        ):
+            check_known("evaluate", identify(Bare()), path)
+    file.write_text("{}")
+    with pytest.raises(
+        ValueError, match=r"run\.jsonl' exists and cannot be resumed: .*a name .*, or a method describe\(\)"
+    ):
+        check_known("evaluate", identify(Bare()), empty, file)
+
+
+class Undivided(torch.nn.Module, Bare):
+    def __init__(self):
+        super().__init__()
+        self.image, self.text = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+
+def test_a_module_that_is_not_divided_is_hashed_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr("tpt_lib.models.identity.digest", lambda parts: calls.append(parts) or "digest")
+    found = identify(Undivided())
+    assert found["image_tower"] == found["text_tower"] == "digest"
+    assert len(calls) == 1
+
+
+def test_a_module_that_is_not_divided_is_known_by_its_weights():
+    model = Undivided()
+    before = identify(model)
+    shifted(model, "image.weight")
+    assert identify(model)["text_tower"] != before["text_tower"]
+
+
+def test_a_wrapped_model_in_a_setting_is_described_by_its_content():
+    model, other = fresh("open_clip-vit"), fresh("open_clip-vit")
+    model.tokenize(["a word that fills the tokenizer's cache"])
+    assert describe([model]) == describe([other])
+    shifted(other.module, "visual.proj")
+    assert describe([model]) != describe([other])

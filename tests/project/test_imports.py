@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = pathlib.Path(__file__).parents[2] / "src/tpt_lib"
 LISTED = """
-types objectives prediction
+types content objectives prediction
 
 models.protocol models.identity models.structural_copy models.causal_towers models.module_clip
 models.open_clip models.openai models.transformers models.wrap models
@@ -25,10 +25,12 @@ logits descent tuning
 
 methods.base methods.cases methods.classify methods.zero_shot methods.template_ensemble methods.prompt_ensemble
 methods.view_average methods.view_vote methods.tpt methods.tune_weights methods.memo methods.memo_clip
-methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint methods.coop methods
+methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint
+methods.coop_identity methods.coop methods
 
 evaluation.data.registry evaluation.data.folders evaluation.data.split_files evaluation.data.bongard_hoi
-evaluation.data.eval_set evaluation.data.samples evaluation.data.load evaluation.data.subsets evaluation.data
+evaluation.data.class_names evaluation.data.eval_set evaluation.data.samples evaluation.data.data_identity
+evaluation.data.load evaluation.data.subsets evaluation.data
 evaluation.published evaluation.table evaluation.metrics evaluation.significance
 evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines evaluation.run_lock
 evaluation.run_reading evaluation.run_file evaluation.run_summary

@@ -40,7 +40,9 @@ def model():
 
 
 class OwnClip:
-    """A model of one's own, by the Protocol alone and no module. Another process builds it again."""
+    """A model of one's own, by the Protocol alone, no module, and so with a name. Another process builds it again."""
+
+    name = "own"
 
     def __init__(self):
         self.inner = fresh("open_clip-vit")

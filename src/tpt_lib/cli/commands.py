@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import sys
@@ -54,7 +55,7 @@ def classify(args: Namespace) -> int:
 
 def evaluate(args: Namespace) -> int:
     model, data = _model(args), _dataset(args)
-    out = args.out or f"{data.name}.jsonl"
+    out = args.out or _default_out(args, data)
     options: dict[str, Any] = {
         "out": out,
         "seeds": args.seeds,
@@ -229,6 +230,14 @@ def _dataset(args: Namespace) -> tpt.EvalSet:
         raise ValueError(f"--limit must be at least 1, but is {args.limit}")
     spread = [i * len(data) // args.limit for i in range(args.limit)]
     return dataclasses.replace(data.take(spread), split=f"{args.limit} of {data.split}")
+
+
+def _default_out(args: Namespace, data: tpt.EvalSet) -> str:
+    """Return the name of the dataset, and for a folder a digest of its path, since other folders may have the same name."""
+    if args.dataset in EMBEDDED or args.dataset.lower().replace("_", "-") in ENTRIES:
+        return f"{data.name}.jsonl"
+    folder = os.path.realpath(Path(args.root or "", args.dataset).expanduser())
+    return f"{data.name}-{hashlib.blake2b(os.fsencode(folder), digest_size=3).hexdigest()}.jsonl"
 
 
 def _embedded(name: str) -> tpt.EvalSet:

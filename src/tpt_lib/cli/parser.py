@@ -117,7 +117,11 @@ def _classify(command: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--out", metavar="FILE", help="run file (default DATASET.jsonl); an existing one is resumed")
+    command.add_argument(
+        "--out",
+        metavar="FILE",
+        help="run file (default DATASET.jsonl, or NAME-DIGEST.jsonl for a folder); an existing one is resumed",
+    )
     command.add_argument(
         "--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="seeds of the views (default 0)"
     )

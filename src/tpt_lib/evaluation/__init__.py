@@ -2,6 +2,7 @@
 
 from tpt_lib.evaluation.compare import compare
 from tpt_lib.evaluation.data.bongard_hoi import Problem, Problems
+from tpt_lib.evaluation.data.data_identity import dataset_identity
 from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles
 from tpt_lib.evaluation.data.load import list_datasets, load_dataset
 from tpt_lib.evaluation.data.registry import ENTRIES, Entry
@@ -26,6 +27,7 @@ __all__ = [
     "Table",
     "calibration_error",
     "compare",
+    "dataset_identity",
     "evaluate",
     "evaluate_bongard",
     "list_datasets",

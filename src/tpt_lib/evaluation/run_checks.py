@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from tpt_lib.evaluation.data.data_identity import differing_data
 from tpt_lib.evaluation.run_schema import VERDICTS, Header, Row
 
 __all__ = ["check_header", "check_row", "differing_settings", "short"]
@@ -121,7 +122,13 @@ def differing_settings(a: Header, b: Header) -> dict[str, tuple[Any, Any]]:
     Returns:
         The values of both for each name; empty if the headers are of one run.
     """
-    return dict(_differences("", _settings(a), _settings(b)))
+    there, here = _settings(a), _settings(b)
+    data = [each["settings"].pop("data", None) for each in (there, here)]
+    if all(isinstance(each, dict) for each in data):
+        found = {f"settings.data.{name}": values for name, values in differing_data(*data).items()}
+    else:
+        found = dict(_differences("settings.data", *data))
+    return {**dict(_differences("", there, here)), **found}
 
 
 def _settings(header: Header) -> dict[str, Any]:

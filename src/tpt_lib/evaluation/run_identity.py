@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from tpt_lib.models.identity import digest
+from tpt_lib import content
+from tpt_lib.content import ContentError, digest
+from tpt_lib.methods.base import registered_name
 from tpt_lib.prompts.class_prompts import ClassPrompts
 
 __all__ = ["describe"]
 
 
-def describe(method: Any, prompts: Any) -> str:
-    """Return a method's name, its keywords, and a digest of the prompts it is given.
+def describe(method: Any, prompts: Any = ()) -> str:
+    """Return what a run knows a method by: its function and arguments by content, and a digest of the prompts it is given.
 
     Args:
         method: a method, or ``functools.partial`` of one.
@@ -21,16 +23,39 @@ def describe(method: Any, prompts: Any) -> str:
     Returns:
         One line, the same in every process.
 
-    >>> describe(functools.partial(tpt_lib.tpt_predict, steps=2), [])
-    'tpt_lib.methods.tpt.tpt_predict(steps=2) on '
+    Raises:
+        ValueError: if the method has a part that cannot be described by its content, and no name in the registry.
+
+    >>> describe(functools.partial(tpt_lib.tpt_predict, steps=2))
+    'tpt_lib.methods.tpt.tpt_predict(steps=2)'
     """
-    keywords: dict[str, Any] = {}
-    while isinstance(method, functools.partial):
-        keywords = {**method.keywords, **keywords}
-        method = method.func
-    options = ", ".join(f"{key}={_named(value)}" for key, value in sorted(keywords.items()))
+    function, given, keywords = method, (), {}
+    while isinstance(function, functools.partial):
+        given, keywords = (*function.args, *given), {**function.keywords, **keywords}
+        function = function.func
+    try:
+        text = _function(function)
+        if isinstance(method, functools.partial):
+            parts = [content.describe(each) for each in given]
+            parts += [f"{key}={content.describe(each)}" for key, each in sorted(keywords.items())]
+            text += f"({', '.join(parts)})"
+    except ContentError as error:
+        raise ValueError(
+            f"a run cannot tell this method from another, {content.name_of(function)}: {error}. Pass what it holds as plain "
+            "values or tensors; give the object a method describe() that returns a text; or register the function with "
+            "@method(name=…), and change the name when you change the function"
+        ) from error
     several = prompts if isinstance(prompts, list | tuple) else [prompts]
-    return f"{_named(method)}({options}) on {' + '.join(_prompts_digest(one) for one in several)}"
+    return " on ".join([text, *([" + ".join(map(_prompts_digest, several))] if several else [])])
+
+
+def _function(function: Any) -> str:
+    try:
+        return content.describe(function)
+    except ContentError:
+        if name := registered_name(function):
+            return f"the method {name!r}"
+        raise
 
 
 def _prompts_digest(prompts: ClassPrompts) -> str:
@@ -42,9 +67,3 @@ def _prompts_digest(prompts: ClassPrompts) -> str:
         if one.meta_net is not None:
             parts += one.meta_net.parts
     return f"prompts {digest(parts)}"
-
-
-def _named(value: Any) -> str:
-    if isinstance(value, functools.partial):
-        return describe(value, [])
-    return f"{value.__module__}.{value.__qualname__}" if hasattr(value, "__qualname__") else repr(value)

@@ -129,7 +129,8 @@ def run_header(
         "n": n,
         "settings": dict(settings),
     }
-    digest = hashlib.sha256(json_line(identity)).hexdigest()[:16]
+    strict = {**identity, "settings": {name: _strict(value) for name, value in settings.items()}}
+    digest = hashlib.sha256(json_line(strict)).hexdigest()[:16]
     return Header(kind="run", **identity, versions=_versions(), hash=digest)  # type: ignore[typeddict-item]
 
 
@@ -216,6 +217,11 @@ def truth_index(truth: int | str) -> int:
 def json_line(value: Mapping[str, Any]) -> bytes:
     """Return a value as one line of a run file."""
     return (json.dumps(value, ensure_ascii=False) + "\n").encode()
+
+
+def _strict(setting: Any) -> Any:
+    """Return a setting, or of what ``dataset_identity`` returned only what must be equal in all parts of a run."""
+    return setting["digest"] if isinstance(setting, dict) and "digest" in setting else setting
 
 
 def _versions() -> dict[str, str]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import torch
 from torch import Tensor
+from typing_extensions import get_type_hints, is_typeddict
 
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
+from tpt_lib.types import check_options
 
 __all__ = ["MethodEntry", "OnlineMethod", "get_method", "list_methods", "method"]
 
@@ -123,6 +126,11 @@ def list_methods() -> tuple[str, ...]:
     return tuple(sorted(_entries))
 
 
+def registered_name(function: object) -> str | None:
+    """Return the name that a function was registered under, or None."""
+    return next((entry.name for entry in _entries.values() if entry.predict is function), None)
+
+
 def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry) -> MethodEntry:
     """Return what is known about a method.
 
@@ -156,6 +164,40 @@ def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry) -> Method
         )
     name = getattr(inner, "__name__", type(inner).__name__)
     return MethodEntry(name, name, method)
+
+
+def check_arguments(what: str, function: Any, given: int, **more: object) -> None:
+    """Refuse a function, or ``functools.partial`` of one, that cannot be called, before any work is done.
+
+    Args:
+        what: the caller and the name of the function, for error messages.
+        function: what will be called.
+        given: number of positional arguments it will be called with.
+        **more: keywords it will be called with.
+
+    Raises:
+        TypeError: if it has a keyword that is unknown, or lacks an argument.
+    """
+    inner: Any = function
+    keywords: dict[str, Any] = {}
+    while isinstance(inner, partial):
+        keywords, inner = {**inner.keywords, **keywords}, inner.func
+    try:
+        signature, hints = inspect.signature(inner), get_type_hints(inner)
+    except (TypeError, ValueError, NameError, AttributeError):  # built-in, or annotated with names that are not there
+        return
+    names = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    open_ended = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), None)
+    if open_ended is not None:
+        known = get_args(hints.get(open_ended))
+        if not known or not is_typeddict(known[0]):
+            return
+        names += known[0].__annotations__
+    check_options(what, {**keywords, **more}, names)
+    try:
+        inspect.signature(function).bind(*[None] * given, **more)
+    except TypeError as error:
+        raise TypeError(f"{what}: cannot be called with {given} arguments: {error}") from error
 
 
 def check_features(caller: str, features: Tensor) -> None:

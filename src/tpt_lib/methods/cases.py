@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpt_lib.methods.base import Method, MethodEntry, OnlineMethod, get_method
+from tpt_lib.methods.base import Method, MethodEntry, OnlineMethod, check_arguments, get_method
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
@@ -79,5 +79,6 @@ def as_cases(caller: str, methods: Methods, prompts: ClassPrompts) -> list[Case]
                 f"{caller}: {name!r} is an online method or needs {', '.join(entry.needs)}, but {caller} runs episodic methods "
                 "on features or views"
             )
+        check_arguments(f"{caller}: {name!r}", entry.predict, 3)
         cases.append(Case(name, entry, own))
     return cases

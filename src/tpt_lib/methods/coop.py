@@ -6,7 +6,6 @@ r"""Supervised prompt learning: CoOp and CoCoOp, whose contexts TPT can start fr
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -23,11 +22,13 @@ from tpt_lib.features.encode import as_features
 from tpt_lib.logits import class_logits
 from tpt_lib.methods.coop_batches import Batch, Labels, Loader, feature_width, labeled_features, training_batches
 from tpt_lib.methods.coop_checkpoint import Fitted, resume_fit, save_fit
+from tpt_lib.methods.coop_identity import fit_identity
+from tpt_lib.models.identity import check_known
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, conditional_context
 from tpt_lib.prompts.contexts import MetaNet
 from tpt_lib.text.encode import encode_prompts
-from tpt_lib.types import Images, OptimizerFactory, PathLike
+from tpt_lib.types import Images, OptimizerFactory, PathLike, check_options
 
 __all__ = ["Fitted", "fit_cocoop", "fit_coop"]
 
@@ -79,7 +80,8 @@ def fit_coop(
         seed: determines the order and the crops of every epoch (default 0).
         validation: images or features, and labels, to measure the accuracy on after each epoch.
         patience: stop when that has not risen for this many epochs, and return the best.
-        checkpoint: file to save to after each epoch, and to resume from if it exists. ``load_prompt`` reads it.
+        checkpoint: file to save to after each epoch, and to resume from if it exists. ``load_prompt`` reads it. Other
+            images, labels, models, optimizers or settings than those it was saved with are refused.
         progress: show a progress bar; by default only on a terminal.
 
     Returns:
@@ -99,9 +101,11 @@ def fit_coop(
     with torch.inference_mode(False), torch.enable_grad():
         learned, free = _leaves(prompts)
         own = optimizer(free, lr=lr)
-        settings = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed, "names": list(prompts.names)}
-        settings["shapes"] = [list(token.shape) for token in free]
-        settings["checksum of the start"] = [zlib.crc32(token.detach().cpu().numpy().tobytes()) for token in free]
+        settings: dict[str, Any] = {}
+        if checkpoint is not None:
+            settings = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed, "patience": patience}
+            settings |= fit_identity(model, prompts, optimizer, free, (images, labels), validation)
+            check_known("fit_coop", settings, Path(checkpoint))
         fitted = Fitted(prompts, [], [], [], 0)
         if checkpoint is not None and Path(checkpoint).exists():
             fitted = resume_fit(Path(checkpoint), settings, fitted, free, own)
@@ -160,6 +164,7 @@ def fit_cocoop(
     >>> fitted.prompts.meta_net.weight1.shape
     torch.Size([16, 256])
     """
+    check_options("fit_cocoop", options, FitOptions)
     if prompts.meta_net is None:
         prompts = replace(prompts, meta_net=new_meta_net(feature_width(model, prompts), prompts.context, seed))
     return fit_coop(model, prompts, images, labels, epochs=epochs, batch_size=batch_size, seed=seed, **options)

@@ -15,7 +15,7 @@ from tpt_lib.features.encode import encode_views
 from tpt_lib.methods.base import method
 from tpt_lib.methods.tpt import tpt_predict
 from tpt_lib.methods.tune_weights import FreeWeights, Rows, adapt, named_weights
-from tpt_lib.models.module_clip import ModuleClip, weight_of
+from tpt_lib.models.module_clip import IMAGE_PARTS, ModuleClip, weight_of
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import select_confident
 from tpt_lib.prediction import Prediction
@@ -112,13 +112,10 @@ def _in_group(model: ModuleClip, group: Group) -> list[tuple[str, Tensor]]:
     images = {id(weight) for weight in model.image_tower(model.module).parameters()}
     chosen = []
     for name, weight in named_weights(model.module):
-        kind = "image" if id(weight) in images or name.startswith(_IMAGE_PARTS) else "text"
+        kind = "image" if id(weight) in images or name.startswith(IMAGE_PARTS) else "text"
         if group == "all" or (group == kind and name not in ("logit_scale", "logit_bias")):
             chosen.append((name, weight))
     return chosen
-
-
-_IMAGE_PARTS = ("visual", "vision", "image_")  # a projection may be outside of its tower, as in transformers
 
 
 def _image_tower(model: ModuleClip, views: Tensor, chunk: int, prior: float | None) -> Rows:

@@ -1,5 +1,6 @@
 """What a CLIP-like model must offer, and how existing models offer it."""
 
+from tpt_lib.models.identity import tower_digest
 from tpt_lib.models.module_clip import ModuleClip
 from tpt_lib.models.open_clip import load_open_clip
 from tpt_lib.models.protocol import CausalBlock, CausalTower, ClipLike, ImageSpec
@@ -14,5 +15,6 @@ __all__ = [
     "ModuleClip",
     "load_open_clip",
     "load_transformers",
+    "tower_digest",
     "wrap",
 ]

@@ -1,41 +1,137 @@
-"""Tell one model from another: by its weights for run files, by its objects for the text cache."""
+"""Tell one model from another: by its content for run files, by its objects for the text cache."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Hashable, Iterable
+import json
+import warnings
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
+from tpt_lib.content import digest, name_of
 from tpt_lib.models.protocol import ClipLike
 
+__all__ = ["tower_digest"]
 
-def identify(model: object) -> dict[str, str]:
-    """Return the model's name and a digest of its weights.
+UNKNOWN = "unknown"
+
+_SETTINGS = (bool, int, float, str, type(None))
+
+_NOT_CONTENT = ("training", "name_or_path", "_compiled_call_impl", "_is_torch_compile")
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+PROBE = "a photo of a cat, and 2 red_pandas (of Asia)."
+
+
+def identify(model: ClipLike) -> dict[str, Any]:
+    """Return everything about a model that results depend on: what run files and checkpoints know it by.
 
     Args:
-        model: a module, or an object with a ``module`` attribute. For anything else the digest is ``"unknown"``.
+        model: the model.
 
     Returns:
-        The keys ``model`` and ``weights``.
+        The keys ``model`` (its name), ``image_tower`` and ``text_tower`` (see ``tower_digest``), ``image_spec``,
+        ``logit_scale`` and ``logit_bias``.
 
-    >>> sorted(identify(torch.nn.Linear(2, 2)))
-    ['model', 'weights']
+    >>> identify(model)["model"], list(identify(model))[1:4]
+    ('CLIP', ['image_tower', 'text_tower', 'image_spec'])
     """
-    module = next((each for each in (getattr(model, "module", None), model) if isinstance(each, nn.Module)), None)
-    name = getattr(model, "name", "") or type(model if module is None else module).__name__
-    return {"model": name, "weights": "unknown" if module is None else digest(module.state_dict().values())}
+    module = _module(model)
+    towers = [getattr(model, "image_parts", None), getattr(model, "text_parts", None)]
+    image = tower_digest(model, "image")
+    return {
+        "model": getattr(model, "name", "") or type(model if module is None else module).__name__,
+        "image_tower": image,
+        "text_tower": tower_digest(model, "text") if any(towers) else image,  # one digest of an undivided model
+        "image_spec": json.loads(json.dumps(vars(model.image_spec))),
+        "logit_scale": float(model.logit_scale),
+        "logit_bias": float(model.logit_bias),
+    }
 
 
-def digest(tensors: Iterable[Tensor]) -> str:
-    """Return a hash of the dtypes, shapes and bytes of tensors, as 16 hexadecimal digits."""
-    found = hashlib.blake2b(digest_size=8)
-    for tensor in tensors:
-        found.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
+def tower_digest(model: ClipLike, tower: Literal["image", "text"]) -> str:
+    """Return a digest of one tower: its weights, and its layers with their settings, such as the activation.
+
+    Convention:
+        Functions and hooks that replace parts of a layer count by their names. The text tower includes the tokenizer, by
+        the tokens of one sentence. Compiling a tower does not change it.
+
+    Args:
+        model: a model that ``wrap`` or a loader made; or one of your own. Its own ``describe() -> str`` stands for both
+            towers if it has one; ``image_parts()`` and ``text_parts()`` give the modules, weights and settings of each; a
+            module without them is not divided, and each digest is of all of it. Otherwise a ``name`` stands for both.
+        tower: ``"image"`` or ``"text"``.
+
+    Returns:
+        A digest, what the model says about itself, or ``"unknown"``.
+
+    >>> tower_digest(model, "image") == tower_digest(model, "text")
+    False
+    """
+    parts, module = getattr(model, f"{tower}_parts", None), _module(model)
+    if parts is None and callable(own := getattr(model, "describe", None)):
+        return str(own())
+    if parts is None and module is None:
+        return f"known as {model.name}" if getattr(model, "name", "") else UNKNOWN
+    seen = module_parts(module.modules()) if parts is None and module is not None else parts()
+    tokens = [] if tower == "image" and parts is not None else [model.tokenize([PROBE])]
+    return digest([_content(part) for part in [*seen, *tokens] if not _is_compiled(part)])
+
+
+def check_known(caller: str, identity: Mapping[str, Any], *files: Path) -> None:
+    """Warn that work with a model whose weights cannot be seen cannot be resumed; refuse files that exist.
+
+    Args:
+        caller: name of the function that writes the files, for messages.
+        identity: what ``identify`` returned for the model.
+        files: where the work is saved.
+
+    Raises:
+        ValueError: if one of the files exists and is not empty.
+    """
+    if UNKNOWN not in (identity["image_tower"], identity["text_tower"]):
+        return
+    why = (
+        f"the weights of {identity['model']} cannot be seen, so it cannot be told from another model. Give it a name that "
+        "stands for its weights (model.name), or a method describe() that returns a text"
+    )
+    if found := next((file for file in files if file.is_file() and file.stat().st_size), None):
+        raise ValueError(f"{caller}: {str(found)!r} exists and cannot be resumed: {why}. Or pass another file")
+    warnings.warn(f"{caller}: this run cannot be resumed if it is stopped: {why}", stacklevel=3)
+
+
+def module_parts(modules: Iterable[nn.Module]) -> list[object]:
+    """Return modules with their settings (a tuple for each), functions, tensors and hooks."""
+    several = list(modules)
+    return [*several, *(part for module in several for part in _own_parts(module))]
+
+
+def _own_parts(module: nn.Module) -> list[object]:
+    """Return the settings (one tuple), functions, tensors and hooks of a module, without its submodules."""
+    if _is_compiled(module):
+        return []
+    own = vars(module)
+    settings = tuple((k, v) for k, v in own.items() if isinstance(v, _SETTINGS) and k not in _NOT_CONTENT)
+    held = [v for k, v in own.items() if k not in _NOT_CONTENT and (isinstance(v, Tensor) or callable(v))]  # a mask, …
+    tables = [own[name] for name in ("_parameters", "_buffers", *_HOOKS)]
+    return [settings, *held, *(part for table in tables for part in table.values() if part is not None)]
+
+
+def _content(part: object) -> object:
+    return part if isinstance(part, Tensor | tuple) else name_of(part)
+
+
+def _is_compiled(part: object) -> bool:
+    """Return whether this is what ``torch.compile`` puts around a module."""
+    return type(part).__module__.startswith("torch._dynamo")
+
+
+def _module(model: object) -> nn.Module | None:
+    return next((each for each in (getattr(model, "module", None), model) if isinstance(each, nn.Module)), None)
 
 
 @dataclass(frozen=True, eq=False)

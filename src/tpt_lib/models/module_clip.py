@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tpt_lib.models.identity import identify, module_parts
 from tpt_lib.models.protocol import CausalTower, ImageSpec
 from tpt_lib.models.structural_copy import mirror
 
@@ -17,9 +18,7 @@ Tokenizer = Callable[[list[str]], Tensor]
 
 TokenizerLike = Tokenizer | Callable[..., Mapping[str, object]]  # the second: transformers' tokenizers and processors
 
-_SETTINGS = (bool, int, float, str, type(None))
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+IMAGE_PARTS = ("visual", "vision", "image_")  # a projection may be outside of its tower, as in transformers
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +101,20 @@ class ModuleClip:
 
     def text_parts(self) -> list[object]:
         """Return what text features depend on: modules, settings, hooks and weights outside the image tower."""
-        images = {id(part) for part in self.image_tower(self.module).modules()}
-        modules = [part for part in self.module.modules() if id(part) not in images]
-        return [*modules, *(part for module in modules for part in _own_parts(module))]
+        images = self._image_modules()
+        return module_parts(part for part in self.module.modules() if id(part) not in images)
+
+    def image_parts(self) -> list[object]:
+        """Return what image features depend on: modules, settings, hooks and weights of the image tower and its projection."""
+        return module_parts(self._image_modules().values())
+
+    def _image_modules(self) -> dict[int, nn.Module]:
+        named = [part for name, part in self.module.named_children() if name.startswith(IMAGE_PARTS)]
+        return {id(part): part for tower in (self.image_tower(self.module), *named) for part in tower.modules()}
+
+    def describe(self) -> str:
+        """Return a text that tells this model from others by its content: its name, weights and settings."""
+        return str(identify(self))
 
     def causal_tower(self) -> CausalTower | str:
         """Return the text tower block by block, or the reason why the model does not offer it."""
@@ -121,15 +131,6 @@ class _Given(nn.Module):
 
     def forward(self, _ids: Tensor) -> Tensor:
         return self.embeddings
-
-
-def _own_parts(module: nn.Module) -> list[object]:
-    """Return the settings (one tuple), functions, tensors and hooks of a module, without its submodules."""
-    own = vars(module)
-    settings = tuple((k, v) for k, v in own.items() if isinstance(v, _SETTINGS) and k != "training")
-    held = [v for v in own.values() if isinstance(v, Tensor) or callable(v)]  # a mask, an activation, a patched forward
-    tables = [own[name] for name in ("_parameters", "_buffers", *_HOOKS)]
-    return [settings, *held, *(part for table in tables for part in table.values() if part is not None)]
 
 
 def weight_of(module: nn.Module) -> Tensor:

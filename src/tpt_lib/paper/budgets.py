@@ -122,10 +122,11 @@ def strategy_table(
     [False, True]
     """
     settings = ViewSettings.of("strategy_table", **views)
+    cases = as_cases("strategy_table", methods, prompts)
     made = augment_views(image, model.image_spec, device=prompts.context.device, **vars(settings))
     features = encode_views(model, made)
     rows = []
-    for case in as_cases("strategy_table", methods, prompts):
+    for case in cases:
         tuned = bool(case.predict(model, [features], [made])[0].tuned)
         learned = any(map(is_learned, _all(case.prompts)))
         rows.append(

@@ -16,6 +16,7 @@ from tpt_lib.evaluation.data.subsets import sample_few_shot
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.run.evaluate import EvaluateOptions, evaluate
 from tpt_lib.evaluation.table import Table
+from tpt_lib.methods.base import check_arguments
 from tpt_lib.methods.coop import Fitted, fit_coop
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import class_prompts
@@ -104,6 +105,7 @@ def transfer_matrix(
     (['one', 'TPT'], [None, 0.0], [0.0, 0.0])
     """
     check_options("transfer_matrix", evaluation, EvaluateOptions)
+    check_arguments("transfer_matrix: fit", fit, 4, seed=seed, checkpoint=None)
     _check(sources, targets)
     require_torchmetrics()
     folder = Path(out)

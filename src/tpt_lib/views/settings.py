@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from typing_extensions import Unpack
 
+from tpt_lib.content import describe
 from tpt_lib.types import Recipe, ViewOptions, check_options
 from tpt_lib.views.augmix import check_severity
 from tpt_lib.views.crops import check_ranges
@@ -71,15 +71,15 @@ class ViewSettings:
         """Return the settings as JSON can write them.
 
         Returns:
-            Names and values. Equal settings give equal JSON. A function as recipe is given by its qualified name, or by its
-            ``repr`` without memory addresses, so that a name is the same in every process.
+            Names and values. Equal settings give equal JSON. A function as recipe is given by its name and a digest of its
+            content, which is the same in every process.
+
+        Raises:
+            ValueError: if a function as recipe cannot be described by its content.
         """
-        recipe = (
-            self.recipe if isinstance(self.recipe, str) else getattr(self.recipe, "__qualname__", repr(self.recipe))
-        )
         return {
             **vars(self),
-            "recipe": re.sub(r" at 0x[0-9a-f]+", "", recipe),
+            "recipe": self.recipe if isinstance(self.recipe, str) else describe(self.recipe),
             "scale": [float(share) for share in self.scale],
             "ratio": [float(number) for number in self.ratio],
             "severity": float(self.severity),

@@ -40,6 +40,20 @@ def test_torch_datasets_that_list_their_classes_and_labels(tmp_path):
         load_dataset(ImageFolder(tmp_path), classes=["cat"])
 
 
+def test_names_in_another_order_than_the_folders_are_warned_about(tmp_path):
+    from torchvision.datasets import ImageFolder
+
+    put(tmp_path / "cat/1.jpg", tmp_path / "red_panda/1.jpg")
+    says = (
+        r"classes are the names that .* has, in another order: class 0 is 'red panda' and should be 'cat'\. Labels keep"
+    )
+    for source in (tmp_path, ImageFolder(tmp_path)):
+        with pytest.warns(UserWarning, match=says):
+            load_dataset(source, classes=["red panda", "cat"])
+        load_dataset(source, classes=["Cat", "red panda"])
+        load_dataset(source, classes=["red fox", "cat"])
+
+
 def test_names_and_roots(tmp_path):
     with pytest.raises(FileNotFoundError, match="did you mean 'flowers102'"):
         load_dataset("flower102", tmp_path)

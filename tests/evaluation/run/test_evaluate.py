@@ -154,16 +154,34 @@ reward = MethodEntry("rlcf", "RLCF", tpt_predict, needs=("features", "reward"))
         ({"backend": "slurm"}, ValueError, "evaluate: backend must be one of local, ray, but got 'slurm'"),
         ({"prompts": ["cat"]}, ValueError, "evaluate: the prompts have 1 classes and the dataset has 6"),
         ({"methods": {"CoOp": ["cat"]}}, ValueError, "evaluate: the prompts of 'CoOp' have 1 classes and the dataset has 6"),
+        ({"prompts": ["cat", "hen"]}, ValueError, "6: class 1 is 'hen' in the prompts and 'dog' in the dataset"),
+        ({"prompts": [*NAMES, "hen"]}, ValueError, "6: class 6 is 'hen' in the prompts and missing in the dataset"),
+        ({"prompts": NAMES[::-1]}, ValueError, "the prompts have .* another order: class 0 is 'ant' and should be 'cat'"),
+        ({"methods": {"CoOp": NAMES[::-1]}}, ValueError, "prompts of 'CoOp' have the classes of the dataset in another order"),
+        ({"methods": {"TPT": functools.partial(tpt_predict, n_veiws=4)}}, TypeError, "'TPT': unknown keyword 'n_veiws'"),
+        ({"methods": functools.partial(tpt_predict, stepz=4)}, TypeError, "'stepz'; did you mean 'steps'?"),
+        ({"methods": {"none": {}}}, TypeError, "a method is a name, a function"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_before_the_file_is_touched(change, kind, message, tmp_path, no_shape_checks):
-    if isinstance(change.get("prompts"), list):
+    if "prompts" in change:
         change = {"prompts": tpt_lib.class_prompts(model(), change["prompts"])}
     if isinstance(change.get("methods"), dict) and "CoOp" in change["methods"]:
         change = {"methods": {"CoOp": ("zero_shot", tpt_lib.class_prompts(model(), change["methods"]["CoOp"]))}}
     with pytest.raises(kind, match=message):
         run(tmp_path / "run.jsonl", Noise(2), **change)
     assert not (tmp_path / "run.jsonl").exists()
+
+
+def test_names_may_be_replaced_by_better_ones(tmp_path):
+    better = tpt_lib.class_prompts(model(), ("tabby cat", "dog", "red_panda", "Kite", "hen", "ant"))
+    run(tmp_path / "run.jsonl", Noise(2), methods={"plain": "zero_shot", "own": ("zero_shot", better)}, prompts=better)
+
+
+def test_the_classes_of_several_prompts_are_checked(tmp_path):
+    prompts = [tpt_lib.class_prompts(model(), names) for names in (NAMES, NAMES[::-1])]
+    with pytest.raises(ValueError, match="the prompts of 'both' have the classes of the dataset in another order"):
+        run(tmp_path / "run.jsonl", Noise(2), methods={"both": (prompt_ensemble_predict, prompts)})
 
 
 def test_keywords_are_refused_before_any_work(whole, monkeypatch):

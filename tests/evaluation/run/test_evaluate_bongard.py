@@ -4,7 +4,7 @@ import functools
 
 import pytest
 from support.cases import problem_of
-from support.noise_runs import assert_close, content, model
+from support.noise_runs import OwnClip, assert_close, content, model
 
 import tpt_lib
 from tpt_lib import EvalSet, evaluate_bongard
@@ -139,6 +139,7 @@ def test_a_bad_image_is_the_error_of_all_queries_of_its_problem(tmp_path):
         ({"methods": {}}, "evaluate_bongard: at least one method"),
         ({"methods": "tptt"}, "evaluate_bongard: there is no method 'tptt'; there are prototype, tpt"),
         ({"seeds": ()}, "one seed"),
+        ({"seeds": (0, 0)}, r"evaluate_bongard: seeds must differ, but got \[0, 0\]"),
         ({"batch_size": 0}, "a batch_size of 1"),
     ],
 )
@@ -146,6 +147,32 @@ def test_what_is_wrong_is_refused_before_the_file_is_touched(change, message, tm
     with pytest.raises(ValueError, match=message):
         run(tmp_path / "run.jsonl", **change)
     assert not (tmp_path / "run.jsonl").exists()
+
+
+def test_unknown_keywords_are_refused_before_the_file_is_touched(tmp_path):
+    methods = {"TPT": functools.partial(tpt_lib.bongard_tpt, stepz=4)}
+    with pytest.raises(TypeError, match=r"evaluate_bongard: 'TPT': unknown keyword 'stepz'; did you mean 'steps'\?"):
+        run(tmp_path / "run.jsonl", methods=methods)
+    assert not (tmp_path / "run.jsonl").exists()
+
+
+def test_other_problems_of_the_same_name_are_refused(done):
+    path, _ = done
+    before = path.read_bytes()
+    changed = [(*problem_of(seed, queries=2), SIDES) for seed in range(1, 6)]
+    with pytest.raises(ValueError, match=r"different settings \(settings\.data\.digest is"):
+        evaluate_bongard(model(), EvalSet("bongard", changed, SIDES), METHODS, out=path, seeds=(0, 1))
+    assert path.read_bytes() == before
+
+
+def test_a_model_that_cannot_be_seen_is_said_to_be_so(tmp_path):
+    nameless = OwnClip()
+    nameless.name = ""
+    data = EvalSet("bongard", problems_of(1), SIDES)
+    with pytest.warns(UserWarning, match="evaluate_bongard: this run cannot be resumed"):
+        evaluate_bongard(nameless, data, "prototype", out=tmp_path / "run.jsonl")
+    with pytest.raises(ValueError, match="exists and cannot be resumed"):
+        evaluate_bongard(nameless, data, "prototype", out=tmp_path / "run.jsonl")
 
 
 def test_a_sample_that_is_no_problem(tmp_path):

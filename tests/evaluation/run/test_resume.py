@@ -1,8 +1,10 @@
 """Runs that are killed and resumed, and files that belong to another run."""
 
+import dataclasses
 import functools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,11 +12,12 @@ import time
 
 import pytest
 import torch
-from support.noise_runs import METHODS, Noise, OwnClip, content, environment, lines_of, model, noise, run
+from support.command_line import save
+from support.noise_runs import METHODS, NAMES, Noise, OwnClip, content, environment, lines_of, model, noise, run
 from support.zoo import fresh
 
 import tpt_lib
-from tpt_lib import EvalSet, evaluate_bongard, tpt_predict
+from tpt_lib import EvalSet, evaluate, evaluate_bongard, load_dataset, tpt_predict, zero_shot_predict
 
 
 def killed(path, more, delay):
@@ -80,16 +83,14 @@ def test_a_model_of_ones_own_is_killed_in_one_process_and_resumed_in_another(tmp
 
 
 class Passing(Noise):
-    """Samples that fail once, each for its own reason, and are good afterwards."""
+    """Samples that fail, each for its own reason, as long as there is a file ``failing``."""
 
     def __init__(self, folder, reasons):
         super().__init__(len(reasons))
         self.folder, self.reasons = folder, reasons
 
     def __getitem__(self, i):
-        failed = self.folder / f"failed{i}"
-        if self.reasons[i] is not None and not failed.exists():
-            failed.touch()
+        if self.reasons[i] is not None and (self.folder / "failing").exists():
             raise self.reasons[i]
         return super().__getitem__(i)
 
@@ -108,7 +109,9 @@ REASONS = [
 def test_failures_that_may_pass_are_tried_again_when_a_run_is_resumed(options, final, whole, tmp_path):
     path = tmp_path / "run.jsonl"
     data = Passing(tmp_path, REASONS)
+    (tmp_path / "failing").touch()
     first = run(path, data)
+    (tmp_path / "failing").unlink()
     assert [said["errors"] for said in first.rows()] == [5, 5]
     before = path.read_bytes()
     again = run(path, data, **options)
@@ -211,7 +214,7 @@ def test_another_model_in_the_same_file_is_refused(whole):
     run(whole, seeds=(0, 1), model=other)  # a copy with equal weights is the same model
     with torch.no_grad():
         other.module.visual.proj[0, 0] += 1
-    with pytest.raises(ValueError, match=r"different settings \(settings\.weights is '\w+' there and '\w+' here"):
+    with pytest.raises(ValueError, match=r"different settings \(settings\.image_tower is '\w+' there and '\w+' here\)"):
         run(whole, seeds=(0, 1), model=other)
     assert whole.read_bytes() == before
 
@@ -237,11 +240,126 @@ def test_a_module_of_ones_own_is_known_by_its_weights(tmp_path):
     assert path.read_bytes() == before
     with torch.no_grad():
         other.weights.visual.proj[0, 0] += 1
-    with pytest.raises(ValueError, match=r"different settings \(settings\.weights is '\w+' there"):
+    with pytest.raises(ValueError, match=r"different settings \(settings\.image_tower is '\w+' there"):
         run(path, Noise(3), model=other)
+
+
+class Scaling:
+    """A method with a state."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def predict(self, model, prompts, features):
+        return zero_shot_predict(model, prompts, self.factor * features)
+
+    __call__ = predict
+
+
+def scaled(factor):
+    def method(model, prompts, features):
+        return zero_shot_predict(model, prompts, factor * features)
+
+    return method
+
+
+def scaling(factor, model, prompts, features):
+    return zero_shot_predict(model, prompts, factor.mean() * features)
+
+
+def big(value):
+    """A tensor whose repr does not show its values."""
+    return torch.ones(2000).index_fill(0, torch.tensor([1000]), value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Scaling,
+        lambda k: Scaling(k).predict,
+        scaled,
+        lambda k: functools.partial(scaling, big(k)),
+        lambda k: functools.partial(tpt_predict, objective=lambda logits: k * tpt_lib.marginal_entropy(logits)),
+    ],
+    ids=["an object", "a bound method", "a closure", "a positional tensor", "an objective"],
+)
+def test_another_method_of_the_same_name_is_refused(make, tmp_path):
+    path = tmp_path / "run.jsonl"
+    run(path, Noise(2), methods={"mine": make(1.0)})
+    before = path.read_bytes()
+    run(path, Noise(2), methods={"mine": make(1.0)})
+    with pytest.raises(ValueError, match=r"different settings \(settings\.methods\.mine is"):
+        run(path, Noise(2), methods={"mine": make(2.0)})
+    assert path.read_bytes() == before
+
+
+def test_a_method_without_content_is_refused_before_the_work(tmp_path):
+    methods = {"mine": functools.partial(tpt_predict, select=(i for i in range(3)))}
+    with pytest.raises(ValueError, match=r"evaluate: 'mine': a run cannot tell this method from another, .*generator"):
+        run(tmp_path / "run.jsonl", methods=methods)
+    assert not (tmp_path / "run.jsonl").exists()
+
+
+def photos(folder, seed):
+    for name in NAMES:
+        save(folder / name / "1.png", seed)
+    return load_dataset(folder)
+
+
+def test_another_folder_of_the_same_name_is_refused(tmp_path):
+    out = tmp_path / "photos.jsonl"
+    one, other = photos(tmp_path / "v1/photos", 0), photos(tmp_path / "v2/photos", 1)
+    evaluate(model(), one, "zero_shot", out=out, n_views=2, num_workers=0)
+    before = out.read_bytes()
+    with pytest.raises(ValueError, match=r"settings\.data\.root is '.*v1/photos' there and '.*v2/photos' here"):
+        evaluate(model(), other, "zero_shot", out=out, n_views=2, num_workers=0)
+    assert out.read_bytes() == before
+    shutil.rmtree(tmp_path / "v1")
+    with pytest.raises(ValueError, match=r"different settings \(settings\.data\.images\.0 is"):
+        evaluate(model(), other, "zero_shot", out=out, n_views=2, num_workers=0)
+
+
+def test_a_run_goes_on_after_the_data_has_moved_and_a_file_is_back(tmp_path):
+    out, data = tmp_path / "photos.jsonl", photos(tmp_path / "old/photos", 0)
+    (tmp_path / "old/photos/cat/1.png").unlink()
+    evaluate(model(), data, "zero_shot", out=out, n_views=2, num_workers=0)
+    shutil.move(tmp_path / "old", tmp_path / "new")
+    report = evaluate(model(), photos(tmp_path / "new/photos", 0), "zero_shot", out=out, n_views=2, num_workers=0)
+    assert report.rows()[0]["n"] + report.rows()[0]["errors"] == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda m: dataclasses.replace(m, image_spec=dataclasses.replace(m.image_spec, mean=(0.5,) * 3)), "image_spec"),
+        (lambda m: m.module.logit_scale.data.add_(1) is None or m, "logit_scale"),
+        (lambda m: fresh("open_clip-quickgelu"), "image_tower"),
+    ],
+)
+def test_another_preprocessing_scale_or_activation_is_refused(change, key, tmp_path):
+    path = tmp_path / "run.jsonl"
+    run(path, Noise(2))
+    with pytest.raises(ValueError, match=rf"settings\.{key}"):
+        run(path, Noise(2), model=change(fresh("open_clip-vit")))
+
+
+def test_a_model_that_cannot_be_seen_is_said_to_be_so_before_the_work(tmp_path):
+    nameless = OwnClip()
+    nameless.name = ""
+    path = tmp_path / "run.jsonl"
+    with pytest.warns(
+        UserWarning, match=r"evaluate: this run cannot be resumed .* the weights of OwnClip cannot be seen"
+    ):
+        run(path, Noise(2), model=nameless)
+    before = path.read_bytes()
+    with pytest.raises(
+        ValueError, match=r"run\.jsonl' exists and cannot be resumed: the weights of OwnClip cannot be seen"
+    ):
+        run(path, Noise(2), model=nameless)
+    assert path.read_bytes() == before
 
 
 def test_the_model_and_the_prompts_are_in_the_settings(whole):
     settings = content(whole)[0]["settings"]
     assert settings["model"] == type(model().module).__name__
-    assert settings["methods"]["TPT"].startswith("tpt_lib.methods.tpt.tpt_predict() on prompts ")
+    assert settings["methods"]["TPT"].startswith("tpt_lib.methods.tpt.tpt_predict on prompts ")

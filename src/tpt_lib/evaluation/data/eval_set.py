@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
@@ -27,7 +26,7 @@ class ImageFiles(Dataset[tuple[str, int]]):
         if len(paths) != len(labels):
             raise ValueError(f"ImageFiles: {len(paths)} paths need as many labels, but got {len(labels)}")
         self.paths = tuple(os.fspath(path) for path in paths)
-        self.labels = tuple(int(label) for label in labels)
+        self.labels = tuple(as_label(label) for label in labels)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -75,7 +74,11 @@ class EvalSet:
             )
         if len(self) == 0:
             raise ValueError(f"EvalSet {self.name}: samples must not be empty")
-        _check_labels(self.name, _listed_labels(self.samples), self.classes)
+        try:
+            labels = listed_labels(self.samples)
+        except ValueError as error:
+            raise ValueError(f"EvalSet {self.name}: {error}") from error
+        _check_labels(self.name, labels, self.classes)
 
     def __len__(self) -> int:
         return len(self.samples)  # type: ignore[arg-type]
@@ -95,8 +98,8 @@ class EvalSet:
             raise ValueError(
                 f"EvalSet {self.name}: problems have no labels; the truths of problem i are samples[i].truths"
             )
-        listed = _listed_labels(self.samples)
-        return [int(self.samples[i][1]) for i in range(len(self))] if listed is None else listed
+        listed = listed_labels(self.samples)
+        return [as_label(self.samples[i][1]) for i in range(len(self))] if listed is None else listed
 
     def take(self, indices: Sequence[int] | Tensor) -> EvalSet:
         """Return the same set with only these samples, in this order."""
@@ -107,16 +110,27 @@ class EvalSet:
         return f"<EvalSet {self.name}/{self.split}: {what}, {self.template!r}, {self.recipe}>"
 
 
-def _listed_labels(samples: Any) -> list[int] | None:
+def as_label(label: Any, what: str = "a label") -> int:
+    """Return a label as an int; refuse a bool, a float and anything else that is not the index of a class."""
+    if isinstance(label, Tensor) and label.ndim == 0:
+        label = label.item()
+    if isinstance(label, bool) or not hasattr(label, "__index__"):  # numpy's bool has none
+        raise ValueError(f"{what} must be an int, the index of its class, but got {label!r}")
+    return int(label)
+
+
+def listed_labels(samples: Any) -> list[int] | None:
     """Return the labels if that needs no image to be read, else None."""
     if isinstance(samples, Subset):
-        known = _listed_labels(samples.dataset)
+        known = listed_labels(samples.dataset)
         return None if known is None else [known[i] for i in samples.indices]
     listed = samples.labels if isinstance(samples, ImageFiles) else getattr(samples, "targets", None)
-    if listed is None:
+    if isinstance(samples, list | tuple) and all(isinstance(one, list | tuple) and len(one) == 2 for one in samples):
+        listed = [label for _, label in samples]
+    if listed is None or getattr(listed, "ndim", 1) != 1:
         return None
-    labels = torch.as_tensor(listed)
-    return labels.tolist() if labels.ndim == 1 and not labels.is_floating_point() else None
+    several = listed.tolist() if hasattr(listed, "tolist") else listed
+    return [as_label(label, f"the label of sample {i}") for i, label in enumerate(several)]
 
 
 def _check_labels(name: str, labels: list[int] | None, classes: Sequence[str]) -> None:

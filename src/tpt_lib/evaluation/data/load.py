@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from tpt_lib.evaluation.data.bongard_hoi import read_problems
+from tpt_lib.evaluation.data.class_names import permutation
 from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles
 from tpt_lib.evaluation.data.folders import Listing, quoted, read_folder, read_synsets
 from tpt_lib.evaluation.data.registry import ENTRIES, Entry
@@ -113,16 +115,29 @@ def _checked_names(name: str, classes: Sequence[str], found: Sequence[str]) -> S
             f"load_dataset: {name} has {len(found)} classes, {quoted(found)}, so classes must be {len(found)} names, but "
             f"got {got}"
         )
+    _warn_if_permuted(name, classes, found)
     return classes
 
 
+def _warn_if_permuted(name: str, classes: Sequence[str], found: Sequence[str]) -> None:
+    if said := permutation(classes, found):
+        warnings.warn(
+            f"load_dataset: classes are the names that {name} has, in another order: {said}. Labels keep the order in which "
+            "names were found, so every accuracy will be wrong; leave classes out, or pass them in that order",
+            stacklevel=2,
+        )
+
+
 def _from_torch(dataset: Any, classes: Sequence[str] | None, split: str) -> EvalSet:
-    names = classes if classes is not None else getattr(dataset, "classes", None)
+    own = getattr(dataset, "classes", None)
+    names = own if classes is None else classes
     if names is None:
         raise ValueError(
             f"load_dataset: a {type(dataset).__name__} does not name its classes: pass classes=[…], in the "
             "order of the labels"
         )
+    if own is not None:
+        _warn_if_permuted(type(dataset).__name__, names, own)
     return EvalSet(type(dataset).__name__, dataset, tuple(names), split=split)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from typing_extensions import Unpack
 
+from tpt_lib.evaluation.data.class_names import permutation
+from tpt_lib.evaluation.data.data_identity import dataset_identity
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
@@ -19,7 +21,7 @@ from tpt_lib.evaluation.run_file import Row, RunFile, check_resumable, run_heade
 from tpt_lib.evaluation.run_identity import describe
 from tpt_lib.evaluation.run_lines import check_is_file
 from tpt_lib.methods.cases import Case, Methods, as_cases
-from tpt_lib.models.identity import identify
+from tpt_lib.models.identity import check_known, identify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
 from tpt_lib.types import PathLike, UnseededViewOptions
@@ -109,7 +111,8 @@ def evaluate(
     _check_classes(prompts, cases, dataset)
     samples: Any = dataset.samples
     names = [case.name for case in cases]
-    identity = _identity(model, cases, settings)
+    identity = _identity(model, dataset, cases, settings)
+    check_known("evaluate", identity, Path(out), Path(f"{out}.rank{share()[0]}"))
     header = run_header(dataset.name, dataset.split, dataset.classes, names, seeds, len(samples), identity)
     work = Work(model, cases, samples, settings, strict, dataset.root)
     rank, ranks = share()
@@ -146,11 +149,16 @@ def _missing_rows(backend: Backend, work: Work, run: RunFile, batch_size: int, n
             yield work.rows(seed, group)
 
 
-def _identity(model: ClipLike, cases: list[Case], views: ViewSettings) -> dict[str, Any]:
-    """Return everything but the data and the seeds that results depend on."""
+def _identity(model: ClipLike, dataset: EvalSet, cases: list[Case], views: ViewSettings) -> dict[str, Any]:
+    """Return everything but the names and the seeds that results depend on."""
     shown = {name: value for name, value in views.to_dict().items() if name != "seed"}
-    methods = {case.name: describe(case.entry.predict, case.prompts) for case in cases}
-    return {"views": shown, **identify(model), "methods": methods}
+    methods = {}
+    for case in cases:
+        try:
+            methods[case.name] = describe(case.entry.predict, case.prompts)
+        except ValueError as error:
+            raise ValueError(f"evaluate: {case.name!r}: {error}") from error
+    return {"views": shown, **identify(model), "methods": methods, "data": dataset_identity(dataset)}
 
 
 def _check(seeds: Sequence[int], batch_size: int, num_workers: int, backend: str) -> None:
@@ -176,6 +184,18 @@ def _check_classes(prompts: ClassPrompts, cases: list[Case], dataset: EvalSet) -
     for owner, one in owners:
         if len(one.names) != len(dataset.classes):
             raise ValueError(
-                f"evaluate: {owner} have {len(one.names)} classes and the dataset has {len(dataset.classes)}; make them "
+                f"evaluate: {owner} have {len(one.names)} classes and the dataset has {len(dataset.classes)}: class "
+                f"{_first_difference(one.names, dataset.classes)}. Build them with class_prompts(model, dataset.classes)"
+            )
+        if said := permutation(one.names, dataset.classes):
+            raise ValueError(
+                f"evaluate: {owner} have the classes of the dataset in another order: {said}, as in the dataset. Build them "
                 "with class_prompts(model, dataset.classes)"
             )
+
+
+def _first_difference(names: Sequence[str], wanted: Sequence[str]) -> str:
+    pairs = zip_longest(names, wanted)
+    at, (a, b) = next((at, pair) for at, pair in enumerate(pairs) if pair[0] != pair[1])
+    a, b = ("missing" if name is None else repr(name) for name in (a, b))
+    return f"{at} is {a} in the prompts and {b} in the dataset"

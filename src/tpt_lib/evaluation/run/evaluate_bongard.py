@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tpt_lib.evaluation.data.data_identity import dataset_identity
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.data.samples import shown_path
 from tpt_lib.evaluation.metrics import require_torchmetrics
@@ -20,9 +22,10 @@ from tpt_lib.evaluation.run_file import MethodResult, Row, RunFile, error_row, m
 from tpt_lib.evaluation.run_identity import describe
 from tpt_lib.evaluation.run_lines import check_is_file
 from tpt_lib.features.encode import as_features
+from tpt_lib.methods.base import check_arguments
 from tpt_lib.methods.bongard import SOLVERS, Solver, bongard_tpt, bongard_tpt_many
 from tpt_lib.methods.bongard_prediction import SIDES, BongardPrediction
-from tpt_lib.models.identity import identify
+from tpt_lib.models.identity import check_known, identify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.types import PathLike
 
@@ -83,6 +86,8 @@ def evaluate_bongard(
             f"evaluate_bongard: at least one method, one seed and a batch_size of 1 are needed, but got {len(solvers)}, "
             f"{len(seeds)} and {batch_size}"
         )
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"evaluate_bongard: seeds must differ, but got {list(seeds)}")
     if share()[1] > 1:
         raise RuntimeError(
             f"evaluate_bongard: runs in one process, but this is one of {share()[1]} ranks, which would all write {out}; start "
@@ -92,7 +97,8 @@ def evaluate_bongard(
     starts = [0]  # index of the first query of each problem
     for problem in samples:
         starts.append(starts[-1] + len(_truths(problem)))
-    identity = {**identify(model), "methods": {name: describe(each, []) for name, each in solvers.items()}}
+    identity = _identity(model, dataset, solvers)
+    check_known("evaluate_bongard", identity, Path(out))
     header = run_header(dataset.name, dataset.split, SIDES, solvers, seeds, starts[-1], identity)
     with (
         RunFile(out, header, retry_errors=retry_errors) as run,
@@ -110,6 +116,17 @@ def evaluate_bongard(
     return Report.read([out])
 
 
+def _identity(model: ClipLike, dataset: EvalSet, solvers: Mapping[str, Solver]) -> dict[str, Any]:
+    """Return everything but the names and the seeds that results depend on."""
+    methods = {}
+    for name, solver in solvers.items():
+        try:
+            methods[name] = describe(solver)
+        except ValueError as error:
+            raise ValueError(f"evaluate_bongard: {name!r}: {error}") from error
+    return {**identify(model), "methods": methods, "data": dataset_identity(dataset)}
+
+
 def _solvers(methods: Solvers) -> dict[str, Solver]:
     if not isinstance(methods, Mapping):
         several: Any = methods if isinstance(methods, list | tuple) else [methods]
@@ -119,7 +136,10 @@ def _solvers(methods: Solvers) -> dict[str, Solver]:
         }
     if unknown := [one for one in methods.values() if isinstance(one, str) and one.lower() not in SOLVERS]:
         raise ValueError(f"evaluate_bongard: there is no method {unknown[0]!r}; there are {', '.join(SOLVERS)}")
-    return {name: SOLVERS[one.lower()] if isinstance(one, str) else one for name, one in methods.items()}
+    solvers = {name: SOLVERS[one.lower()] if isinstance(one, str) else one for name, one in methods.items()}
+    for name, solver in solvers.items():
+        check_arguments(f"evaluate_bongard: {name!r}", solver, 4)
+    return solvers
 
 
 def _truths(problem: Any) -> tuple[str, ...]:
