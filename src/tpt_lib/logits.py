@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tpt_lib.features.check import check_unit
 from tpt_lib.models.protocol import ClipLike
 
 __all__ = ["class_logits"]
@@ -24,9 +25,21 @@ def class_logits(
     Returns:
         Logits ``(…, N, K)``, float32.
 
+    Raises:
+        TypeError: if features are not floats of at least two dimensions.
+        ValueError: if features are not finite, not of unit length, or of different widths.
+
     >>> class_logits(model, torch.eye(256)[:2], torch.eye(256)[:3]).shape
     torch.Size([2, 3])
     """
+    logits = unchecked_logits(model, image_features, text_features)
+    check_unit("class_logits", "image_features", image_features)
+    check_unit("class_logits", "text_features", text_features)
+    return logits
+
+
+def unchecked_logits(model: ClipLike, image_features: Tensor, text_features: Tensor) -> Tensor:
+    """Return ``class_logits`` of features whose lengths are known to be 1, without waiting for an accelerator."""
     for name, features in (("image_features", image_features), ("text_features", text_features)):
         if not features.is_floating_point() or features.ndim < 2:
             raise TypeError(

@@ -15,7 +15,7 @@ models.open_clip models.openai models.transformers models.wrap models
 views.reading views.seeding views.preprocessing views.crops views.augmix_operations views.augmix
 views.settings views.augment views
 
-features.encode features
+features.check features.encode features
 
 prompts.cache prompts.templates prompts.contexts prompts.class_prompts prompts.checkpoints prompts
 

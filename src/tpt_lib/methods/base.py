@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
-import torch
 from torch import Tensor
 
+from tpt_lib.features.check import check_unit
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
@@ -159,11 +159,10 @@ def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry) -> Method
 
 
 def check_features(caller: str, features: Tensor) -> None:
-    """Refuse features that are not finite floats ``(N, E)`` or ``(B, N, E)``."""
+    """Refuse features that are not floats ``(N, E)`` or ``(B, N, E)`` of unit length."""
     if not features.is_floating_point() or features.ndim not in (2, 3) or 0 in features.shape:
         raise ValueError(
             f"{caller}: features must be floats of shape (N, E), or (B, N, E) for several images, none of them empty, but "
             f"got {features.dtype} of shape {tuple(features.shape)}; encode_views returns what is wanted"
         )
-    if not torch.isfinite(features).all():
-        raise ValueError(f"{caller}: features are not all finite; look at the image, or at the model's image tower")
+    check_unit(caller, "features", features)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tpt_lib.features.encode import as_features
-from tpt_lib.logits import class_logits
+from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.bongard_prediction import SIDES, BongardPrediction, ImagesOrFeatures, Problem
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
@@ -136,8 +136,8 @@ def bongard_prototype(
     """
     problem, (positive, negative, query) = _encoded(model, (positives, negatives, queries))
     prototypes = F.normalize(torch.stack([positive.mean(dim=0), negative.mean(dim=0)]), dim=-1)
-    supports = class_logits(model, torch.cat([positive, negative]), prototypes)
-    logits = class_logits(model, query, prototypes)
+    supports = unchecked_logits(model, torch.cat([positive, negative]), prototypes)
+    logits = unchecked_logits(model, query, prototypes)
     return BongardPrediction(logits, supports, len(positive), torch.empty(0), False, images=problem)
 
 
@@ -191,8 +191,8 @@ def _solve(
     )
     return [
         BongardPrediction(
-            logits=class_logits(model, query, tuned.text_features[i]),
-            support_logits=class_logits(model, supports[i], tuned.text_features[i]),
+            logits=unchecked_logits(model, query, tuned.text_features[i]),
+            support_logits=unchecked_logits(model, supports[i], tuned.text_features[i]),
             positives=positives,
             losses=tuned.losses[i],
             tuned=steps > 0 and bool(tuned.applied[i]),
