@@ -39,7 +39,9 @@ def test_one_look_at_the_device():
 def test_what_is_not_finite(value):
     features = unit(2, 3, 16)
     features[1, 2, 3] = value
-    with pytest.raises(ValueError, match="^f: features are not all finite; look at the image, or at the model's towers"):
+    with pytest.raises(
+        ValueError, match=r"^f: features are not all finite; look at the image, or at the model's towers"
+    ):
         check_unit("f", "features", features)
 
 
@@ -48,7 +50,9 @@ def test_what_is_not_finite(value):
 def test_another_length(dtype, factor):
     features = unit(4, 16)
     features[3] *= factor
-    with pytest.raises(ValueError, match=r"^f: features must have unit length, but their lengths are .*; normalize them"):
+    with pytest.raises(
+        ValueError, match=r"^f: features must have unit length, but their lengths are .*; normalize them"
+    ):
         check_unit("f", "features", features.to(dtype))
 
 
@@ -88,7 +92,9 @@ class Odd:
 ])  # fmt: skip
 def test_what_an_image_tower_must_return(found, got):
     model = Odd(found)
-    wanted = r"^encode_views: encode_image of the model must return a float tensor with a row for each input, \(5, E\), but"
+    wanted = (
+        r"^encode_views: encode_image of the model must return a float tensor with a row for each input, \(5, E\), but"
+    )
     with pytest.raises(TypeError, match=f"{wanted} it returned {got}$"):
         tpt_lib.encode_views(model, torch.rand(5, 3, *model.image_spec.size))
 
@@ -98,7 +104,7 @@ def test_an_image_tower_that_returns_nothing_usable(value):
     model = Odd(lambda pixels: torch.full((len(pixels), 16), value))
     prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     image = torch.rand(3, 40, 50)
-    with pytest.raises(ValueError, match="zero_shot_predict: features (are not all finite|must have unit length)"):
+    with pytest.raises(ValueError, match=r"zero_shot_predict: features (are not all finite|must have unit length)"):
         tpt_lib.classify(model, image, prompts, method="zero_shot", n_views=2)
-    with pytest.raises(ValueError, match="bongard_tpt: encoded images (are not all finite|must have unit length)"):
+    with pytest.raises(ValueError, match=r"bongard_tpt: encoded images (are not all finite|must have unit length)"):
         tpt_lib.bongard_tpt(model, [image], [image], [image])

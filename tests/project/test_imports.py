@@ -7,10 +7,10 @@ import pytest
 
 SOURCE = pathlib.Path(__file__).parents[2] / "src/tpt_lib"
 LISTED = """
-types objectives prediction
+types text_files objectives prediction
 
 models.protocol models.identity models.structural_copy models.causal_towers models.module_clip
-models.open_clip models.openai models.transformers models.wrap models
+models.weights_files models.open_clip models.openai models.transformers models.wrap models
 
 views.reading views.seeding views.preprocessing views.crops views.augmix_operations views.augmix
 views.settings views.augment views

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tpt_lib.models.weights_files import check_claims, damage
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.prompts.contexts import LearnedPrompt, MetaNet
 from tpt_lib.types import PathLike
@@ -103,10 +104,17 @@ def _inert_dict(*_: Any) -> dict[Any, Any]:
 
 def load_checkpoint(path: Path) -> Any:
     """Return what a file holds, without running anything in it."""
-    from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
-
     if not path.is_file():
         raise FileNotFoundError(f"load_prompt: there is no file {str(path)!r}")
+    check_claims("load_prompt", path)
+    loaded = _loaded(path)
+    check_claims("load_prompt", path, loaded)
+    return loaded
+
+
+def _loaded(path: Path) -> Any:
+    from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
+
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -121,6 +129,5 @@ def load_checkpoint(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # readers raise what they like on a broken file
         raise ValueError(
-            f"load_prompt: {str(path)!r} cannot be read as a checkpoint of tensors; it is broken, or holds objects that could "
-            f"run code ({type(error).__name__})"
+            f"load_prompt: {str(path)!r} cannot be read as a checkpoint of tensors: {damage(path, error)}"
         ) from error
