@@ -21,6 +21,7 @@ from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.evaluation.data.bongard_hoi import Problem
 from tpt_lib.evaluation.data.registry import ENTRIES, SPLITS_OF_BONGARD
 from tpt_lib.evaluation.table import Table
+from tpt_lib.text_files import read_text
 from tpt_lib.tiny.drawings import STYLES
 
 __all__ = ["COMMANDS"]
@@ -198,7 +199,7 @@ def _check_problem_options(args: Namespace) -> None:
 def _classes(args: Namespace) -> list[str] | None:
     if args.classes_file is None:
         return args.classes
-    names = [line.strip() for line in Path(args.classes_file).read_text(encoding="utf-8").splitlines()]
+    names = [line.strip() for line in read_text("--classes-file", Path(args.classes_file)).splitlines()]
     return [name for name in names if name]
 
 
