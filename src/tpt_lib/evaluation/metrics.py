@@ -12,7 +12,16 @@ from torch import Tensor
 
 from tpt_lib.evaluation.published import dataset_key, paper_tables
 
-__all__ = ["SCORES", "Outcomes", "averages", "calibration_error", "mean_std", "reliability", "scores"]
+__all__ = [
+    "SCORES",
+    "Outcomes",
+    "averages",
+    "calibration_error",
+    "mean_std",
+    "reliability",
+    "require_torchmetrics",
+    "scores",
+]
 
 SCORES = ("top1", "top5", "ece15", "ece20", "entropy")
 
@@ -36,7 +45,7 @@ def scores(answers: Outcomes) -> dict[str, float | None]:
     """Return top-1, top-5 and calibration errors in percent and the mean entropy in nats. Missing values are None."""
     if not len(answers.truth):
         return dict.fromkeys(SCORES)
-    _torchmetrics()
+    require_torchmetrics()
     from torchmetrics.aggregation import MeanMetric
 
     def mean(values: Tensor) -> float:
@@ -67,7 +76,7 @@ def calibration_error(confidence: Float[Tensor, " n"], correct: Bool[Tensor, " n
     >>> round(calibration_error(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True])), 4)
     0.4
     """
-    _torchmetrics()
+    require_torchmetrics()
     from torchmetrics.functional.classification import binary_calibration_error
 
     return binary_calibration_error(confidence, correct.long(), n_bins=bins, norm="l1").item()
@@ -130,7 +139,8 @@ def averaged() -> dict[str, list[str]]:
     }
 
 
-def _torchmetrics() -> None:
+def require_torchmetrics() -> None:
+    """Raise an ImportError that says what to install if torchmetrics is missing. Runs call it before the work."""
     try:
         import torchmetrics  # noqa: F401
     except ImportError as error:

@@ -55,6 +55,10 @@ def load_open_clip(
     if not isinstance(name, str):
         raise TypeError(f"load_open_clip: name must be a text, such as 'ViT-B-16', but got {name!r}")
     own = name.startswith(("local-dir:", "hf-hub:"))
+    if own and pretrained is not None:
+        raise ValueError(
+            f"load_open_clip: {name!r} holds its own weights, so pretrained={str(pretrained)!r} has no effect"
+        )
     if not own:
         name = _known_name(name)
         pretrained = _known_weights(name, pretrained)

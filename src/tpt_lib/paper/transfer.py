@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.data.subsets import sample_few_shot
+from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.run.evaluate import EvaluateOptions, evaluate
 from tpt_lib.evaluation.table import Table
 from tpt_lib.methods.coop import Fitted, fit_coop
@@ -104,6 +105,7 @@ def transfer_matrix(
     """
     check_options("transfer_matrix", evaluation, EvaluateOptions)
     _check(sources, targets)
+    require_torchmetrics()
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     start = gaussian_context(model, 16, seed=seed) if context is None else context

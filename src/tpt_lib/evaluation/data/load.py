@@ -66,6 +66,10 @@ def load_dataset(
     ('cat', 'dog')
     """
     if not isinstance(source, str | os.PathLike):
+        if root is not None or subset:
+            raise ValueError(
+                f"load_dataset: root and subset have no effect on a {type(source).__name__}; leave them out"
+            )
         return _from_torch(source, classes, split)
     key = str(source).lower().replace("_", "-")
     if isinstance(source, str) and key in ENTRIES:
@@ -85,6 +89,10 @@ def _registered(
     entry: Entry, root: Path, split: str, classes: Sequence[str] | None, *, subset: bool, seed: int
 ) -> EvalSet:
     if entry.family == "problems":
+        if classes is not None:
+            raise ValueError(
+                f"load_dataset: classes have no effect on {entry.name}, whose problems have no class names"
+            )
         problems, split = read_problems(entry, root, split, subset=subset, seed=seed)
         return EvalSet(entry.name, problems, ("positive", "negative"), "{}.", entry.recipe, split)
     known = {**entry.counts, **entry.original}
