@@ -19,7 +19,7 @@ from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, conditional_context
 from tpt_lib.text.encode import TextEncoder, open_encoder
 from tpt_lib.text.initial import initial_text
-from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select
+from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select, kind_of
 
 __all__ = ["TuneOptions", "Tuned", "tune_prompt"]
 
@@ -193,10 +193,11 @@ def _selection(select: Select, logits: Tensor) -> Tensor:
 
 def _check(prompts: ClassPrompts, features: Tensor, steps: int) -> None:
     check_one_template("tune_prompt", prompts)
-    if not features.is_floating_point() or features.ndim not in (2, 3) or 0 in features.shape:
+    floats = isinstance(features, Tensor) and features.is_floating_point()
+    if not floats or features.ndim not in (2, 3) or 0 in features.shape:
         raise ValueError(
             "tune_prompt: image_features must be floats of shape (N, E), or (B, N, E) for several images, but got "
-            f"{features.dtype} of shape {tuple(features.shape)}; encode_views returns what is wanted"
+            f"{kind_of(features)}; encode_views returns what is wanted"
         )
     check_unit("tune_prompt", "image_features", features)
     if steps < 0:

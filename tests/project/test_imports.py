@@ -17,7 +17,7 @@ views.settings views.augment views
 
 features.check features.encode features
 
-prompts.cache prompts.templates prompts.contexts prompts.class_prompts prompts.checkpoints prompts
+prompts.cache prompts.templates prompts.contexts prompts.names prompts.class_prompts prompts.checkpoints prompts
 
 text.place_tokens text.full_length text.packed text.half_precision text.choose text.encode text.initial text
 

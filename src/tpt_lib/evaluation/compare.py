@@ -126,7 +126,7 @@ def _memory(costs: list[Cost]) -> str:
 def _labeled(images: Images, labels: Labels, names: tuple[str, ...]) -> Iterator[tuple[ImageLike, int | None]]:
     """Return each image with the index of its class, if that is known. Labels given apart are checked before any work."""
     several: Any = images if are_several(images) else [images]
-    apart: Any = [labels] if isinstance(labels, int | str) else labels
+    apart: Any = [labels] if isinstance(labels, int | str) else labels if labels is None else list(labels)
     if apart is not None and len(apart) != len(several):
         raise ValueError(
             f"compare: there are {len(several)} images and {len(apart)} labels; pass one label for each image"
@@ -144,8 +144,8 @@ def _labeled(images: Images, labels: Labels, names: tuple[str, ...]) -> Iterator
 def _index(label: Any, names: tuple[str, ...]) -> int:
     if isinstance(label, str) and label in names:
         return names.index(label)
-    if isinstance(label, str) or not 0 <= int(label) < len(names):
+    if isinstance(label, str) or not hasattr(label, "__index__") or not 0 <= label.__index__() < len(names):
         raise ValueError(
             f"compare: a label is the index of a class, 0 to {len(names) - 1}, or one of their names, but got {label!r}"
         )
-    return int(label)
+    return int(label.__index__())

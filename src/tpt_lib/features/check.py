@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tpt_lib.types import kind_of
+
 __all__ = ["check_rows", "check_unit"]
 
 TOLERANCE = 1e-2  # features of unit length, rounded to half precision, are within 4e-3
@@ -33,8 +35,7 @@ def check_rows(caller: str, function: str, found: object, rows: int) -> Tensor:
     """Return what a model's function gave for ``rows`` inputs, if it is a float tensor ``(rows, E)``."""
     if isinstance(found, Tensor) and found.is_floating_point() and found.ndim == 2 and len(found) == rows:
         return found
-    got = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
     raise TypeError(
         f"{caller}: {function} of the model must return a float tensor with a row for each input, ({rows}, E), but it "
-        f"returned {got}"
+        f"returned {kind_of(found)}"
     )

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tpt_lib.features.check import check_rows, check_unit
-from tpt_lib.models.protocol import ClipLike
-from tpt_lib.types import Images
+from tpt_lib.models.protocol import ClipLike, check_clip
+from tpt_lib.types import Images, kind_of
 from tpt_lib.views.preprocessing import preprocess
 from tpt_lib.views.reading import each_image
 
@@ -124,7 +124,10 @@ def _encoded(model: ClipLike, views: Tensor) -> Tensor:
 
 
 def _check_views(model: ClipLike, views: Tensor) -> None:
+    check_clip("encode_views", model)
     height, width = model.image_spec.size
+    if not isinstance(views, Tensor):
+        raise TypeError(f"encode_views: views must be a tensor (N, 3, {height}, {width}), but got {kind_of(views)}")
     if views.ndim < 4 or tuple(views.shape[-3:]) != (3, height, width):
         raise ValueError(
             f"encode_views: this model wants views of shape (N, 3, {height}, {width}), but got {tuple(views.shape)}; "

@@ -13,6 +13,7 @@ from tpt_lib.features.check import check_unit
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
+from tpt_lib.types import kind_of
 
 __all__ = ["MethodEntry", "OnlineMethod", "get_method", "list_methods", "method"]
 
@@ -160,9 +161,10 @@ def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry) -> Method
 
 def check_features(caller: str, features: Tensor) -> None:
     """Refuse features that are not floats ``(N, E)`` or ``(B, N, E)`` of unit length."""
-    if not features.is_floating_point() or features.ndim not in (2, 3) or 0 in features.shape:
+    floats = isinstance(features, Tensor) and features.is_floating_point()
+    if not floats or features.ndim not in (2, 3) or 0 in features.shape:
         raise ValueError(
             f"{caller}: features must be floats of shape (N, E), or (B, N, E) for several images, none of them empty, but "
-            f"got {features.dtype} of shape {tuple(features.shape)}; encode_views returns what is wanted"
+            f"got {kind_of(features)}; encode_views returns what is wanted"
         )
     check_unit(caller, "features", features)

@@ -11,7 +11,7 @@ from torch import Tensor
 from tpt_lib.models.weights_files import check_claims, damage
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.prompts.contexts import LearnedPrompt, MetaNet
-from tpt_lib.types import PathLike
+from tpt_lib.types import PathLike, kind_of
 
 __all__ = ["load_prompt", "save_prompt"]
 
@@ -30,6 +30,7 @@ def load_prompt(path: PathLike) -> LearnedPrompt:
     """
     loaded = load_checkpoint(Path(path))
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
+    state = state if isinstance(state, dict) else {}
     state = {str(key).removeprefix("prompt_learner."): value for key, value in state.items()}
     if not isinstance(state.get("ctx"), Tensor):
         raise ValueError(
@@ -48,7 +49,7 @@ def load_prompt(path: PathLike) -> LearnedPrompt:
 
 
 def _check_shapes(path: str, state: dict[str, Any]) -> None:
-    """Refuse a checkpoint by the first key whose tensor does not fit."""
+    """Refuse a checkpoint by the first key whose tensor does not fit or is not finite."""
     shape = {key: tuple(state[key].shape) for key in ("ctx", *NET_KEYS) if key in state}
     fits = {"ctx": len(shape["ctx"]) in (2, 3)}
     if len(shape) > 1:
@@ -61,6 +62,11 @@ def _check_shapes(path: str, state: dict[str, Any]) -> None:
             raise ValueError(
                 f"load_prompt: in {path!r} {key!r} is {state[key].dtype} of shape {shape[key]}, which does not fit; ctx is "
                 f"floats (L, D) or (K, L, D), here {shape['ctx']}, and meta_net goes from the image features' width to D"
+            )
+        if not state[key].isfinite().all():
+            raise ValueError(
+                f"load_prompt: in {path!r} {key!r} is not all finite: learning diverged, or the file is damaged. Learn the "
+                "prompt again, with a lower learning rate"
             )
 
 
@@ -80,6 +86,13 @@ def save_prompt(
     >>> tpt_lib.load_prompt(f"{folder}/model.pth.tar").context.shape
     torch.Size([4, 256])
     """
+    if not isinstance(prompt, ClassPrompts | LearnedPrompt):
+        raise TypeError(
+            f"save_prompt: pass the path and then prompts or a LearnedPrompt, but got {kind_of(prompt)}; for a tensor: "
+            "LearnedPrompt(context)"
+        )
+    if Path(path).is_dir() or not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"save_prompt: {str(path)!r} must be a file in an existing folder")
     state = {"ctx": prompt.context.detach().float().cpu()}
     if prompt.meta_net is not None:
         state |= {key: part.detach().float().cpu() for key, part in zip(NET_KEYS, prompt.meta_net.parts, strict=True)}

@@ -71,6 +71,8 @@ def load_dataset(
                 f"load_dataset: root and subset have no effect on a {type(source).__name__}; leave them out"
             )
         return _from_torch(source, classes, split)
+    if not str(source).strip():
+        raise ValueError(f"load_dataset: pass a folder or one of the names {', '.join(ENTRIES)}, but got {source!r}")
     key = str(source).lower().replace("_", "-")
     if isinstance(source, str) and key in ENTRIES:
         return _registered(ENTRIES[key], _existing_root(key, root), split, classes, subset=subset, seed=seed)
@@ -131,7 +133,7 @@ def _from_torch(dataset: Any, classes: Sequence[str] | None, split: str) -> Eval
             f"load_dataset: a {type(dataset).__name__} does not name its classes: pass classes=[…], in the "
             "order of the labels"
         )
-    return EvalSet(type(dataset).__name__, dataset, tuple(names), split=split)
+    return EvalSet(type(dataset).__name__, dataset, names, split=split)
 
 
 def _existing_root(name: str, root: str | os.PathLike[str] | None) -> Path:
