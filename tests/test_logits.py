@@ -63,6 +63,10 @@ def test_gradients_reach_the_features_and_not_the_scale():
     (torch.ones(4, 16), torch.ones(16), TypeError, r"text_features must be a float tensor .* of shape \(16,\)"),
     (torch.ones(4, 16).long(), torch.ones(5, 16), TypeError, "image_features must be a float tensor .* torch.int64"),
     (torch.ones(4, 15), torch.ones(5, 16), ValueError, "image features have width 15 and text features 16"),
+    (torch.eye(16)[:4] / 2, torch.eye(16)[:5], ValueError, "image_features must have unit length, .* lengths are 0.5 to 0.5"),
+    (torch.eye(16)[:4], 3 * torch.eye(16)[:5], ValueError, "text_features must have unit length, .* lengths are 3 to 3"),
+    (torch.eye(16)[:4] * torch.nan, torch.eye(16)[:5], ValueError, "image_features are not all finite"),
+    (torch.zeros(4, 16), torch.eye(16)[:5], ValueError, "image_features must have unit length, .* 0 to 0"),
 ])  # fmt: skip
 def test_bad_input(images, text, kind, message):
     with pytest.raises(kind, match=f"^class_logits: {message}"):

@@ -311,7 +311,8 @@ def test_the_model_gets_no_gradient():
     ({"image_features": torch.ones(16)}, r"floats of shape \(N, E\), or \(B, N, E\) .* but got torch.float32 of shape \(16,\)"),
     ({"image_features": torch.ones(3, 16, dtype=torch.int64)}, "but got torch.int64"),
     ({"image_features": torch.full((3, 16), torch.nan)}, "image_features are not all finite"),
-    ({"image_features": torch.ones(3, 8)}, "image features have width 8 and text features 16"),
+    ({"image_features": torch.eye(8)}, "image features have width 8 and text features 16"),
+    ({"image_features": torch.eye(16)[:3] / 2}, "image_features must have unit length, but their lengths are 0.5 to 0.5"),
     ({"steps": -1}, "steps must be 0 or more, but got -1"),
     ({"select": lambda logits: logits}, r"select must return the indices .* but got torch.float32 of shape \(3, 5\)"),
     ({"select": lambda logits: []}, "select must return the indices .* but got list"),
@@ -319,15 +320,15 @@ def test_the_model_gets_no_gradient():
 def test_bad_input(call, message):
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
     with pytest.raises(ValueError, match=message):
-        tune_prompt(model, prompts, **{"image_features": torch.ones(3, 16), **call})
+        tune_prompt(model, prompts, **{"image_features": torch.eye(16)[:3], **call})
 
 
 def test_a_template_without_context():
     model = model_of()
     prompts = class_prompts(model, NAMES, template="{}")
     with pytest.raises(ValueError, match="no words besides the name, so there is no context to tune"):
-        tune_prompt(model, prompts, torch.ones(3, 16))
-    assert tune_prompt(model, prompts, torch.ones(3, 16), steps=0).context.shape == (0, 32)
+        tune_prompt(model, prompts, torch.eye(16)[:3])
+    assert tune_prompt(model, prompts, torch.eye(16)[:3], steps=0).context.shape == (0, 32)
 
 
 # The one loop

@@ -6,7 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tpt_lib.features.check import check_unit
 from tpt_lib.models.protocol import ClipLike
+from tpt_lib.types import kind_of
 
 __all__ = ["class_logits"]
 
@@ -24,19 +26,37 @@ def class_logits(
     Returns:
         Logits ``(…, N, K)``, float32.
 
+    Raises:
+        TypeError: if features are not floats of at least two dimensions.
+        ValueError: if features are not finite, not of unit length, or of different widths.
+
     >>> class_logits(model, torch.eye(256)[:2], torch.eye(256)[:3]).shape
     torch.Size([2, 3])
     """
+    logits = unchecked_logits(model, image_features, text_features)
+    check_unit("class_logits", "image_features", image_features)
+    check_unit("class_logits", "text_features", text_features)
+    return logits
+
+
+def unchecked_logits(model: ClipLike, image_features: Tensor, text_features: Tensor) -> Tensor:
+    """Return ``class_logits`` of features whose lengths are known to be 1, without waiting for an accelerator."""
     for name, features in (("image_features", image_features), ("text_features", text_features)):
-        if not features.is_floating_point() or features.ndim < 2:
+        if not isinstance(features, Tensor) or not features.is_floating_point() or features.ndim < 2:
             raise TypeError(
-                f"class_logits: {name} must be a float tensor of at least two dimensions, but got {features.dtype} of "
-                f"shape {tuple(features.shape)}; encode_views and encode_prompts return what is wanted"
+                f"class_logits: {name} must be a float tensor of at least two dimensions, but got {kind_of(features)}; "
+                "encode_views and encode_prompts return what is wanted"
             )
     if image_features.shape[-1] != text_features.shape[-1]:
         raise ValueError(
             f"class_logits: image features have width {image_features.shape[-1]} and text features "
             f"{text_features.shape[-1]}; both must come from the same model"
+        )
+    image_batch, text_batch = image_features.shape[:-2], text_features.shape[:-2]
+    if any(a != b and 1 not in (a, b) for a, b in zip(image_batch[::-1], text_batch[::-1], strict=False)):
+        raise ValueError(
+            f"class_logits: image features are a batch of {tuple(image_batch)} and text features of {tuple(text_batch)}; both "
+            "must have the same leading dimensions"
         )
     with torch.autocast(image_features.device.type, enabled=False):
         similarity = image_features.float() @ text_features.float().mT

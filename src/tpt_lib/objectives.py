@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tpt_lib.types import kind_of
+
 __all__ = ["entropy", "marginal_entropy", "select_confident"]
 
 
@@ -75,8 +77,13 @@ def _log_softmax(logits: Tensor) -> Tensor:
 
 
 def _check(logits: Tensor, name: str, dims: int) -> None:
-    if not logits.is_floating_point() or logits.ndim < dims or 0 in logits.shape[-dims:]:
+    if (
+        not isinstance(logits, Tensor)
+        or not logits.is_floating_point()
+        or logits.ndim < dims
+        or 0 in logits.shape[-dims:]
+    ):
         raise ValueError(
             f"{name}: logits must be floats of shape {'(…, N, K)' if dims == 2 else '(…, K)'}, none of them empty, but "
-            f"got {logits.dtype} of shape {tuple(logits.shape)}"
+            f"got {kind_of(logits)}"
         )

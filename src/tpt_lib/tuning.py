@@ -12,13 +12,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tpt_lib.descent import descend, warn_not_applied
-from tpt_lib.logits import class_logits
+from tpt_lib.features.check import check_unit
+from tpt_lib.logits import unchecked_logits
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, conditional_context
 from tpt_lib.text.encode import TextEncoder, open_encoder
 from tpt_lib.text.initial import initial_text
-from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select
+from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select, kind_of
 
 __all__ = ["TuneOptions", "Tuned", "tune_prompt"]
 
@@ -118,12 +119,12 @@ def tune_prompt(
         shared = context is None and prompts.meta_net is None
         first = _initial(encoder, len(views)) if shared else _current(encoder, tokens)
         untuned = first[0].detach()
-        selected = [_selection(select, class_logits(model, v, t)) for v, t in zip(views, untuned, strict=True)]
+        selected = [_selection(select, unchecked_logits(model, v, t)) for v, t in zip(views, untuned, strict=True)]
 
         def losses_of(text: Tensor) -> Tensor:
             losses = []
             for v, kept, t in zip(views, selected, text, strict=True):
-                loss = objective(class_logits(model, v[kept], t))
+                loss = objective(unchecked_logits(model, v[kept], t))
                 losses.append(loss if regularizer is None else loss + regularizer(t))
             return torch.stack(losses)
 
@@ -192,15 +193,13 @@ def _selection(select: Select, logits: Tensor) -> Tensor:
 
 def _check(prompts: ClassPrompts, features: Tensor, steps: int) -> None:
     check_one_template("tune_prompt", prompts)
-    if not features.is_floating_point() or features.ndim not in (2, 3) or 0 in features.shape:
+    floats = isinstance(features, Tensor) and features.is_floating_point()
+    if not floats or features.ndim not in (2, 3) or 0 in features.shape:
         raise ValueError(
             "tune_prompt: image_features must be floats of shape (N, E), or (B, N, E) for several images, but got "
-            f"{features.dtype} of shape {tuple(features.shape)}; encode_views returns what is wanted"
+            f"{kind_of(features)}; encode_views returns what is wanted"
         )
-    if not features.isfinite().all():
-        raise ValueError(
-            "tune_prompt: image_features are not all finite; look at the image, or at the model's image tower"
-        )
+    check_unit("tune_prompt", "image_features", features)
     if steps < 0:
         raise ValueError(f"tune_prompt: steps must be 0 or more, but got {steps}")
     if steps and 0 in prompts.context.shape and prompts.name_tokens is None:

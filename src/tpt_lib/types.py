@@ -59,6 +59,15 @@ class ViewOptions(UnseededViewOptions, total=False):
     seed: Seed
 
 
+def kind_of(value: object) -> str:
+    """Return what a value is, for error messages.
+
+    >>> kind_of(torch.zeros(2, 3)), kind_of([1])
+    ('torch.float32 of shape (2, 3)', 'list')
+    """
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
 def check_options(caller: str, options: Mapping[str, object], known: type | Sequence[str]) -> None:
     """Refuse keywords that a ``TypedDict`` or a list of names does not have, before any work is done.
 

@@ -209,7 +209,8 @@ def test_several_templates_work_or_are_refused_by_name(name):
     (torch.ones(1, 2, 3, 16), r"but got torch.float32 of shape \(1, 2, 3, 16\)"),
     (torch.ones(3, 16, dtype=torch.int64), "but got torch.int64"),
     (torch.full((3, 16), torch.nan), "features are not all finite; look at the image"),
-    (torch.ones(3, 8), "image features have width 8 and text features 16"),
+    (2 * torch.eye(16), "features must have unit length, but their lengths are 2 to 2"),
+    (torch.eye(8), "image features have width 8 and text features 16"),
 ])  # fmt: skip
 def test_bad_features(name, features, message):
     with pytest.raises(ValueError, match=message):

@@ -229,9 +229,12 @@ def test_features_go_to_the_models_device():
     torch.ones(2, 16, dtype=torch.int64),
     torch.tensor([[1.0, float("nan")]]),
     torch.tensor([[1.0, 2.0], [3.0, float("inf")]]),
+    torch.tensor([[1.0, 2.0], [0.0, 0.0]]),
 ])  # fmt: skip
 def test_features_that_cannot_be_used(features):
-    with pytest.raises(ValueError, match=r"^bongard_tpt: features \(N, E\) must be finite floats, but got "):
+    with pytest.raises(
+        ValueError, match=r"^bongard_tpt: features \(N, E\) must be finite floats and none of them zero, but got "
+    ):
         as_features("bongard_tpt", model_of(), features)
 
 

@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from support.cases import model_of
-from support.prompting import cocoop, saying, unit, words
+from support.prompting import cocoop, saying, unit, with_logits, words
 
 from tpt_lib import average_predict, vote_predict, zero_shot_predict
 
@@ -35,7 +35,7 @@ def test_several_images_by_hand():
 def test_a_class_that_no_view_gives_anything_stays_finite(method):
     model, prompts, _ = saying([[1.0, 0, 0, 0]])
     far = torch.tensor([[500.0, 0, -500, -1000], [400.0, 0, -500, -1000]])
-    found = method(model, prompts, far)
+    found = method(model, prompts, with_logits(far))
     assert found.logits.isfinite().all()
     assert found.probs[1:].max() < 1e-6
 

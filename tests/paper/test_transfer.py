@@ -2,6 +2,7 @@
 
 import functools
 import json
+import sys
 
 import pytest
 import torch
@@ -168,3 +169,14 @@ def test_relative_improvement_is_that_of_figure_3():
 def test_relative_improvement_says_what_is_wrong(accuracies, base, message):
     with pytest.raises(ValueError, match=message):
         tpt_lib.paper.relative_improvement(accuracies, base)
+
+
+def test_missing_torchmetrics_is_reported_before_learning(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
+    one = EvalSet("one", [(torch.rand(3, 8, 8), 0)], ("cat",))
+
+    def fit(*_, **__):
+        raise AssertionError("a prompt was learned first")
+
+    with pytest.raises(ImportError, match=r'pip install "tpt_lib\[evaluate\]"'):
+        transfer_matrix(model(), [one], [one], out=tmp_path, fit=fit)

@@ -7,17 +7,17 @@ import pytest
 
 SOURCE = pathlib.Path(__file__).parents[2] / "src/tpt_lib"
 LISTED = """
-types content objectives prediction
+types content text_files objectives prediction
 
 models.protocol models.identity models.structural_copy models.causal_towers models.module_clip
-models.open_clip models.openai models.transformers models.wrap models
+models.weights_files models.open_clip models.openai models.transformers models.wrap models
 
 views.reading views.seeding views.preprocessing views.crops views.augmix_operations views.augmix
 views.settings views.augment views
 
-features.encode features
+features.check features.encode features
 
-prompts.cache prompts.templates prompts.contexts prompts.class_prompts prompts.checkpoints prompts
+prompts.cache prompts.templates prompts.contexts prompts.names prompts.class_prompts prompts.checkpoints prompts
 
 text.place_tokens text.full_length text.packed text.half_precision text.choose text.encode text.initial text
 
@@ -46,7 +46,7 @@ tiny.model tiny.drawings tiny.demo tiny
 
 tpt_lib
 
-cli.output cli.parser cli.commands cli.main cli
+cli.output cli.parser cli.ignored cli.commands cli.main cli
 __main__
 """
 ORDER = LISTED.split()

@@ -75,7 +75,7 @@ def test_a_network_for_features_of_another_width(model, tmp_path):
     with pytest.raises(
         ValueError, match=r"\(meta_net.linear1.weight\) takes image features of width 7, but got 16; the checkpoint"
     ):
-        tpt_lib.tpt_predict(model, prompts, torch.ones(4, 16))
+        tpt_lib.tpt_predict(model, prompts, torch.eye(16)[:4])
 
 
 @pytest.mark.parametrize(("content", "message"), [

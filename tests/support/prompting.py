@@ -1,4 +1,4 @@
-"""Prompts of every kind for four classes, features to give them, and a model whose logits are its features."""
+"""Prompts of every kind for four classes, features to give them, and a model that says what it is told."""
 
 import torch
 import torch.nn.functional as F
@@ -31,9 +31,9 @@ def cocoop(model=None, names=NAMES, seed=0):
 
 
 class Said:
-    """A model of the classes a, b, c and d whose text features are unit vectors, so that logits are the features."""
+    """A model of the classes a, b, c and d, whose text features are the first four of five unit vectors."""
 
-    image_spec, logit_scale, logit_bias = tpt_lib.ImageSpec((8, 8)), 1.0, 0.0
+    image_spec, logit_scale, logit_bias = tpt_lib.ImageSpec((8, 8)), 2048.0, 0.0
     vocabulary = ("", "[", "]", "my", ".", "a", "b", "c", "d")
 
     def tokenize(self, texts):
@@ -44,14 +44,20 @@ class Said:
         return F.one_hot(ids, len(self.vocabulary)).float()
 
     def encode_image(self, pixels):
-        return pixels.flatten(1)[:, :4]
+        return pixels.flatten(1)[:, :5]
 
     def encode_embeddings(self, embeddings, _ids):
-        return embeddings.sum(dim=1)[:, -4:]
+        return F.pad(embeddings.sum(dim=1)[:, -4:], (0, 1))
 
 
 def saying(probabilities):
     """A model, its prompts, and the features of views that have the given probabilities."""
     model = Said()
     prompts = class_prompts(model, ["a", "b", "c", "d"], template="my {}.")
-    return model, prompts, torch.tensor(probabilities).clamp(min=1e-30).log()
+    return model, prompts, with_logits(torch.tensor(probabilities).clamp(min=1e-30).log())
+
+
+def with_logits(logits):
+    """The features of unit length that have these logits in the eyes of ``Said``, to the last bit."""
+    features = logits / Said.logit_scale
+    return torch.cat([features, (1 - features.square().sum(dim=-1, keepdim=True)).sqrt()], dim=-1)

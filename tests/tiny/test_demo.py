@@ -1,6 +1,7 @@
 """The demo: what it tells, prints and draws."""
 
 import re
+import sys
 
 import pytest
 import torch
@@ -52,3 +53,19 @@ def test_changed_answers_are_listed(monkeypatch, tmp_path, capsys):
     rows = [re.split(r"  +", line.strip()) for line in out.splitlines() if line.startswith("  ")]
     assert [names[a], f"{names[b]} 0.95", f"{names[a]} 0.95"] in rows
     assert [names[b], f"{names[b]} 0.95", f"{names[a]} 0.95"] in rows
+
+
+def test_without_matplotlib_it_says_so_first_and_runs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    told = demo(n=1, out=tmp_path / "none" / "demo.png")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == 'no figure: figures need matplotlib: pip install "tpt_lib[plots]"'
+    assert told["n"] == 1
+
+
+@pytest.mark.parametrize(("out", "says"), [("none/demo.png", "in an existing folder"), (".", "must be a file"),
+                                           ("demo.txt", "must end with .png")])  # fmt: skip
+def test_a_figure_that_cannot_be_written_is_refused_before_the_work(out, says, tmp_path, capsys):
+    with pytest.raises((OSError, ValueError), match=f"^demo: out=.*{says}"):
+        demo(n=1, out=tmp_path / out)
+    assert capsys.readouterr().out == ""

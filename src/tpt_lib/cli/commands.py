@@ -17,11 +17,15 @@ import torch
 
 import tpt_lib as tpt
 from tpt_lib import plots
+from tpt_lib.cli.ignored import check_dataset_options, check_image_options, check_problem_options, refuse
 from tpt_lib.cli.output import say
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.evaluation.data.bongard_hoi import Problem
 from tpt_lib.evaluation.data.registry import ENTRIES, SPLITS_OF_BONGARD
+from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.table import Table
+from tpt_lib.plots.figure import require_matplotlib
+from tpt_lib.text_files import read_text
 from tpt_lib.tiny.drawings import STYLES
 
 __all__ = ["COMMANDS"]
@@ -30,8 +34,11 @@ EMBEDDED = (*STYLES, "tiny-bongard")
 
 
 def classify(args: Namespace) -> int:
-    if args.top < 1:
-        raise ValueError(f"--top must be at least 1, but is {args.top}")
+    if args.json:
+        refuse(args, ("top",), "no effect with --json, which has the probabilities of all classes; leave it out")
+    top = 3 if args.top is None else args.top
+    if top < 1:
+        raise ValueError(f"--top must be at least 1, but is {top}")
     model = _model(args)
     prompts = _prompts(args, model, _classes(args), "a photo of a {}.")
     views = _views(args, seed=args.seed)
@@ -45,16 +52,19 @@ def classify(args: Namespace) -> int:
             continue
         found.append({"image": image, **said.to_dict()})
         if not args.json:
-            top = ", ".join(f"{name} {p:.2f}" for name, p in said.top(args.top))
+            likeliest = ", ".join(f"{name} {p:.2f}" for name, p in said.top(top))
             before = "" if said.before is None else "; zero-shot {} {:.2f}".format(*said.zero_shot.top(1)[0])
-            print(f"{image}: {top}{before}")
+            print(f"{image}: {likeliest}{before}")
     if args.json:
         _print_json({"classes": prompts.names, "predictions": found})
     return int(any("error" in one for one in found))
 
 
 def evaluate(args: Namespace) -> int:
-    model, data = _model(args), _dataset(args)
+    data = _dataset(args)
+    if _of_problems(data):
+        check_problem_options(args)
+    model = _model(args)
     out = args.out or _default_out(args, data)
     options: dict[str, Any] = {
         "out": out,
@@ -65,10 +75,9 @@ def evaluate(args: Namespace) -> int:
     if args.batch_size is not None:
         options["batch_size"] = args.batch_size
     if _of_problems(data):
-        _check_problem_options(args)
         report = tpt.evaluate_bongard(model, data, args.methods or ["prototype", "tpt"], **options)
     else:
-        options |= {"num_workers": args.num_workers, "backend": args.backend, **_views(args)}
+        options |= {"num_workers": args.num_workers, "backend": args.backend or "local", **_views(args)}
         options["prompts"] = _prompts(args, model, data.classes, data.template)
         report = tpt.evaluate(model, data, args.methods or ["zero_shot", "tpt"], **options)
     if args.json:
@@ -80,24 +89,31 @@ def evaluate(args: Namespace) -> int:
 
 
 def compare(args: Namespace) -> int:
-    model = _model(args)
     views = _views(args, seed=args.seed)
-    if args.images and args.dataset:
-        raise ValueError("compare takes images or --dataset, not both")
+    images: Any = args.images
+    names: Any
     if args.images:
-        images, prompts = args.images, _prompts(args, model, _classes(args), "a photo of a {}.")
+        check_image_options(args)
+        names, template = _classes(args), "a photo of a {}."
     else:
         data = _dataset(args)
         if _of_problems(data):
             raise ValueError("compare is for images with classes; evaluate takes Bongard problems")
         views.setdefault("recipe", data.recipe)
-        images, prompts = data.samples, _prompts(args, model, data.classes, data.template)
+        images, names, template = data.samples, data.classes, data.template
+    model = _model(args)
+    prompts = _prompts(args, model, names, template)
     table = tpt.compare(model, images, prompts, methods=args.methods or BASELINES_AND_TPT, **views)
     _print_json(table.to_dict()) if args.json else print(table)
     return 0
 
 
 def report(args: Namespace) -> int:
+    if args.json:
+        refuse(args, ("format",), "no effect with --json; leave one of them out")
+    require_torchmetrics()
+    if args.plots:
+        require_matplotlib()
     found = tpt.Report.read(args.runs)
     if args.plots:
         Path(args.plots).mkdir(parents=True, exist_ok=True)
@@ -107,7 +123,11 @@ def report(args: Namespace) -> int:
     if args.json:
         _print_json({**_report(found), "compare": tested and tested.to_dict()})
         return 0
-    print({"table": repr, "markdown": tpt.Report.to_markdown, "csv": tpt.Report.to_csv}[args.format](found).rstrip())
+    print(
+        {"table": repr, "markdown": tpt.Report.to_markdown, "csv": tpt.Report.to_csv}[args.format or "table"](
+            found
+        ).rstrip()
+    )
     if tested is not None:
         print()
         print(tested.to_markdown() if args.format == "markdown" else tested)
@@ -171,12 +191,10 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
 
 def _model(args: Namespace) -> Any:
     if args.model == "tiny":
-        if args.pretrained:
-            raise ValueError(
-                "--pretrained is for architectures of open_clip; the embedded model brings its own weights"
-            )
+        refuse(args, ("pretrained",), "for architectures of open_clip; the embedded model brings its own weights")
         model = tpt.load_tiny()
     elif Path(args.model, "config.json").is_file():
+        refuse(args, ("pretrained",), f"for architectures of open_clip; the folder {args.model} has its own weights")
         model = tpt.load_transformers(args.model)
     else:
         model = tpt.load_open_clip(args.model, args.pretrained)
@@ -194,17 +212,10 @@ def _views(args: Namespace, **more: Any) -> dict[str, Any]:
     return {**{name: value for name, value in given.items() if value is not None}, **more}
 
 
-def _check_problem_options(args: Namespace) -> None:
-    """Refuse options that Bongard problems would ignore."""
-    names = ("n_views", "recipe", "classes", "classes_file", "template", "prompt", "num_workers", "backend")
-    if given := [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) not in (None, "local")]:
-        raise ValueError(f"{', '.join(given)}: not for Bongard problems, which have no views and no class names")
-
-
 def _classes(args: Namespace) -> list[str] | None:
     if args.classes_file is None:
         return args.classes
-    names = [line.strip() for line in Path(args.classes_file).read_text(encoding="utf-8").splitlines()]
+    names = [line.strip() for line in read_text("--classes-file", Path(args.classes_file)).splitlines()]
     return [name for name in names if name]
 
 
@@ -220,10 +231,12 @@ def _dataset(args: Namespace) -> tpt.EvalSet:
         raise ValueError(
             "--dataset is missing: pass a name from 'tpt-lib datasets', or a folder with a subfolder per class"
         )
+    check_dataset_options(args, EMBEDDED, ENTRIES)
     if args.dataset in EMBEDDED:
         data = _embedded(args.dataset)
     else:
-        data = tpt.load_dataset(args.dataset, args.root, split=args.split, classes=_classes(args), subset=args.subset)
+        split = args.split or "test"
+        data = tpt.load_dataset(args.dataset, args.root, split=split, classes=_classes(args), subset=args.subset)
     if args.limit is None or args.limit >= len(data):
         return data
     if args.limit < 1:

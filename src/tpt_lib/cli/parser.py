@@ -95,9 +95,7 @@ def _data(command: argparse.ArgumentParser) -> None:
         "--dataset", metavar="NAME|FOLDER", help="name from 'tpt-lib datasets', or a folder with a subfolder per class"
     )
     group.add_argument("--root", metavar="FOLDER", help="folder that has the datasets of the paper")
-    group.add_argument(
-        "--split", default="test", help="such as 'val', or 'seen_act_seen_obj' for Bongard-HOI (default test)"
-    )
+    group.add_argument("--split", help="such as 'val', or 'seen_act_seen_obj' for Bongard-HOI (default test)")
     group.add_argument("--subset", action="store_true", help="accept an incomplete copy of the dataset")
     group.add_argument("--limit", type=int, metavar="N", help="use only N samples, evenly spaced over the dataset")
     group.add_argument(
@@ -113,7 +111,7 @@ def _classify(command: argparse.ArgumentParser) -> None:
     _prompts(command, required=True)
     command.add_argument("--seed", type=int, default=0, help="seed of the views (default 0)")
     command.add_argument("--method", default="tpt", metavar="NAME", help="name from 'tpt-lib methods' (default tpt)")
-    command.add_argument("--top", type=int, default=3, metavar="K", help="number of classes to show (default 3)")
+    command.add_argument("--top", type=int, metavar="K", help="number of classes to show (default 3)")
 
 
 def _evaluate(command: argparse.ArgumentParser) -> None:
@@ -132,9 +130,7 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
         help="number of processes that make views (default: 2 with a GPU, else 0); with Ray, of actors",
     )
     command.add_argument("--batch-size", type=int, metavar="N", help="number of samples given to a method together")
-    command.add_argument(
-        "--backend", choices=["local", "ray"], default="local", help="where the work is done (default local)"
-    )
+    command.add_argument("--backend", choices=["local", "ray"], help="where the work is done (default local)")
     command.add_argument(
         "--strict", action="store_true", help="stop at an image that cannot be used, instead of recording its error"
     )
@@ -152,7 +148,7 @@ def _compare(command: argparse.ArgumentParser) -> None:
 
 def _report(command: argparse.ArgumentParser) -> None:
     command.add_argument("runs", nargs="+", metavar="RUN", help="run files, of one or several datasets")
-    command.add_argument("--format", choices=["table", "markdown", "csv"], default="table", help="(default table)")
+    command.add_argument("--format", choices=["table", "markdown", "csv"], help="(default table)")
     command.add_argument(
         "--compare", nargs=2, metavar="METHOD", help="McNemar's test between two methods, by their names in the report"
     )

@@ -127,7 +127,7 @@ def _memory(costs: list[Cost]) -> str:
 def _labeled(images: Images, labels: Labels, names: tuple[str, ...]) -> Iterator[tuple[ImageLike, int | None]]:
     """Return each image with the index of its class, if that is known. Labels given apart are checked before any work."""
     several: Any = images if are_several(images) else [images]
-    apart: Any = [labels] if isinstance(labels, int | str) else labels
+    apart: Any = [labels] if isinstance(labels, int | str) else labels if labels is None else list(labels)
     if apart is not None and len(apart) != len(several):
         raise ValueError(
             f"compare: there are {len(several)} images and {len(apart)} labels; pass one label for each image"

@@ -73,9 +73,17 @@ def calibration_error(confidence: Float[Tensor, " n"], correct: Bool[Tensor, " n
     Returns:
         The error, from 0 to 1.
 
+    Raises:
+        ValueError: if there are no samples, or a confidence is not between 0 and 1.
+
     >>> round(calibration_error(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True])), 4)
     0.4
     """
+    if confidence.shape != correct.shape or not len(confidence) or not ((confidence >= 0) & (confidence <= 1)).all():
+        raise ValueError(
+            "calibration_error: wanted one or more confidences from 0 to 1, each with whether it was correct, but got "
+            f"confidences of shape {tuple(confidence.shape)}, some of them out of range or NaN, and {tuple(correct.shape)}"
+        )
     require_torchmetrics()
     from torchmetrics.functional.classification import binary_calibration_error
 

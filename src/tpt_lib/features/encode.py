@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from tpt_lib.models.protocol import ClipLike
-from tpt_lib.types import Images
+from tpt_lib.features.check import check_rows, check_unit
+from tpt_lib.models.protocol import ClipLike, check_clip
+from tpt_lib.types import Images, kind_of
 from tpt_lib.views.preprocessing import preprocess
 from tpt_lib.views.reading import each_image
 
@@ -33,7 +34,7 @@ def encode_views(
 
     Raises:
         ValueError: if the views have a wrong shape or are on another device.
-        TypeError: if the views are not floats.
+        TypeError: if the views, or what ``encode_image`` returns, are not floats with a row for each view.
 
     >>> encode_views(model, torch.rand(5, 3, 224, 224)).shape
     torch.Size([5, 256])
@@ -46,7 +47,7 @@ def encode_views(
         raise ValueError(f"encode_views: chunk must be at least 1, but got {chunk}")
     parts = torch.split(views.flatten(0, -4), chunk)
     with torch.inference_mode(False), torch.no_grad():
-        features = torch.cat([F.normalize(model.encode_image(part).float(), dim=-1) for part in parts])
+        features = torch.cat([_encoded(model, part) for part in parts])
     return features.unflatten(0, views.shape[:-3])
 
 
@@ -102,17 +103,31 @@ def as_features(caller: str, model: ClipLike, images: Images | Tensor) -> Float[
         Features ``(N, E)`` of unit length, on the model's device, without gradient.
 
     Raises:
-        ValueError: if features are not finite floats.
+        ValueError: if features are not finite floats, or zero.
     """
-    if not (isinstance(images, Tensor) and images.ndim == 2):
-        return encode_images(model, images)
-    if not images.is_floating_point() or not images.isfinite().all():
-        raise ValueError(f"{caller}: features (N, E) must be finite floats, but got {images.dtype}, or NaN in it")
-    return F.normalize(images.detach().to(device_of(model)).float(), dim=-1)
+    if isinstance(images, Tensor) and images.ndim == 2:
+        lengths = torch.linalg.vector_norm(images.detach().float(), dim=-1)
+        if not images.is_floating_point() or not ((lengths > 0) & lengths.isfinite()).all():
+            raise ValueError(
+                f"{caller}: features (N, E) must be finite floats and none of them zero, but got {images.dtype} of lengths "
+                f"{lengths.min():.3g} to {lengths.max():.3g}"
+            )
+        return F.normalize(images.detach().to(device_of(model)).float(), dim=-1)
+    features = encode_images(model, images)
+    check_unit(caller, "encoded images", features)
+    return features
+
+
+def _encoded(model: ClipLike, views: Tensor) -> Tensor:
+    found = check_rows("encode_views", "encode_image", model.encode_image(views), len(views))
+    return F.normalize(found.float(), dim=-1)
 
 
 def _check_views(model: ClipLike, views: Tensor) -> None:
+    check_clip("encode_views", model)
     height, width = model.image_spec.size
+    if not isinstance(views, Tensor):
+        raise TypeError(f"encode_views: views must be a tensor (N, 3, {height}, {width}), but got {kind_of(views)}")
     if views.ndim < 4 or tuple(views.shape[-3:]) != (3, height, width):
         raise ValueError(
             f"encode_views: this model wants views of shape (N, 3, {height}, {width}), but got {tuple(views.shape)}; "

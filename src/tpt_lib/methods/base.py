@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
-import torch
 from torch import Tensor
 from typing_extensions import get_type_hints, is_typeddict
 
+from tpt_lib.features.check import check_unit
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
-from tpt_lib.types import check_options
+from tpt_lib.types import check_options, kind_of
 
 __all__ = ["MethodEntry", "OnlineMethod", "get_method", "list_methods", "method"]
 
@@ -201,11 +201,11 @@ def check_arguments(what: str, function: Any, given: int, **more: object) -> Non
 
 
 def check_features(caller: str, features: Tensor) -> None:
-    """Refuse features that are not finite floats ``(N, E)`` or ``(B, N, E)``."""
-    if not features.is_floating_point() or features.ndim not in (2, 3) or 0 in features.shape:
+    """Refuse features that are not floats ``(N, E)`` or ``(B, N, E)`` of unit length."""
+    floats = isinstance(features, Tensor) and features.is_floating_point()
+    if not floats or features.ndim not in (2, 3) or 0 in features.shape:
         raise ValueError(
             f"{caller}: features must be floats of shape (N, E), or (B, N, E) for several images, none of them empty, but "
-            f"got {features.dtype} of shape {tuple(features.shape)}; encode_views returns what is wanted"
+            f"got {kind_of(features)}; encode_views returns what is wanted"
         )
-    if not torch.isfinite(features).all():
-        raise ValueError(f"{caller}: features are not all finite; look at the image, or at the model's image tower")
+    check_unit(caller, "features", features)

@@ -12,13 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tpt_lib.features.encode import as_features
-from tpt_lib.logits import class_logits
+from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.bongard_prediction import SIDES, BongardPrediction, ImagesOrFeatures, Problem
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
 from tpt_lib.prompts.contexts import gaussian_context
 from tpt_lib.prompts.templates import CONTEXT
 from tpt_lib.tuning import tune_prompt
+from tpt_lib.types import kind_of
 
 __all__ = ["BongardPrediction", "bongard_prototype", "bongard_tpt", "bongard_tpt_many"]
 
@@ -136,8 +137,8 @@ def bongard_prototype(
     """
     problem, (positive, negative, query) = _encoded(model, (positives, negatives, queries))
     prototypes = F.normalize(torch.stack([positive.mean(dim=0), negative.mean(dim=0)]), dim=-1)
-    supports = class_logits(model, torch.cat([positive, negative]), prototypes)
-    logits = class_logits(model, query, prototypes)
+    supports = unchecked_logits(model, torch.cat([positive, negative]), prototypes)
+    logits = unchecked_logits(model, query, prototypes)
     return BongardPrediction(logits, supports, len(positive), torch.empty(0), False, images=problem)
 
 
@@ -151,6 +152,8 @@ def _prompts(
         raise ValueError(f"bongard_tpt: n_context must be 0 or more, but got {n_context}")
     if words is not None and (isinstance(words, str) or len(words) != 2):
         raise ValueError(f"bongard_tpt: words must be two, for positive and negative, but got {words!r}")
+    if context is not None and not isinstance(context, str):
+        raise TypeError(f"bongard_tpt: context must be fixed words, such as 'a photo of', but got {kind_of(context)}")
     tokens = gaussian_context(model, n_context + 2, sigma=sigma, seed=seed)
     learned: Any = {"name_tokens": tokens[n_context:, None]} if words is None else {}
     if context is None:
@@ -169,7 +172,12 @@ def _encoded(model: ClipLike, problem: Problem) -> tuple[Problem, list[Tensor]]:
     for what, images in zip(("positives", "negatives", "queries"), problem, strict=True):
         if isinstance(images, list | tuple | Tensor) and len(images) == 0:
             raise ValueError(f"bongard_tpt: {what} is empty; a problem needs at least one image of each kind")
-    return (problem[0], problem[1], problem[2]), [as_features("bongard_tpt", model, images) for images in problem]
+    features = [as_features("bongard_tpt", model, images) for images in problem]
+    if len(widths := {part.shape[-1] for part in features}) > 1:
+        raise ValueError(
+            f"bongard_tpt: features of one problem must come from one model, but have widths {sorted(widths)}"
+        )
+    return (problem[0], problem[1], problem[2]), features
 
 
 def _solve(
@@ -191,8 +199,8 @@ def _solve(
     )
     return [
         BongardPrediction(
-            logits=class_logits(model, query, tuned.text_features[i]),
-            support_logits=class_logits(model, supports[i], tuned.text_features[i]),
+            logits=unchecked_logits(model, query, tuned.text_features[i]),
+            support_logits=unchecked_logits(model, supports[i], tuned.text_features[i]),
             positives=positives,
             losses=tuned.losses[i],
             tuned=steps > 0 and bool(tuned.applied[i]),

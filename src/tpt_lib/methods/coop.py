@@ -19,7 +19,7 @@ from typing_extensions import Unpack
 
 from tpt_lib.descent import descend, warn_not_applied
 from tpt_lib.features.encode import as_features
-from tpt_lib.logits import class_logits
+from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.coop_batches import Batch, Labels, Loader, feature_width, labeled_features, training_batches
 from tpt_lib.methods.coop_checkpoint import Fitted, resume_fit, save_fit
 from tpt_lib.methods.coop_identity import fit_identity
@@ -222,9 +222,9 @@ def _epoch(
 def _logits(model: ClipLike, prompts: ClassPrompts, features: Tensor) -> Tensor:
     """Return logits ``(B, K)`` at the prompts' context; CoCoOp has one for each image."""
     if prompts.meta_net is None:
-        return class_logits(model, features, encode_prompts(model, prompts, prompts.context))
+        return unchecked_logits(model, features, encode_prompts(model, prompts, prompts.context))
     text = encode_prompts(model, prompts, conditional_context(prompts, features))
-    return class_logits(model, features[:, None], text)[:, 0]
+    return unchecked_logits(model, features[:, None], text)[:, 0]
 
 
 @torch.no_grad()

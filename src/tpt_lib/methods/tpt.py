@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import Unpack
 
-from tpt_lib.logits import class_logits
+from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.base import method
 from tpt_lib.methods.classify import classify
 from tpt_lib.models.protocol import ClipLike
@@ -50,8 +50,8 @@ def tpt_predict(
     steps = tuned.losses.shape[-1] - 1
     return Prediction(
         names=prompts.names,
-        logits=class_logits(model, plain, tuned.text_features)[..., 0, :],
-        before=Prediction(prompts.names, class_logits(model, plain, tuned.initial_features)[..., 0, :]),
+        logits=unchecked_logits(model, plain, tuned.text_features)[..., 0, :],
+        before=Prediction(prompts.names, unchecked_logits(model, plain, tuned.initial_features)[..., 0, :]),
         tuned=tuned.applied & (steps > 0),
         loss_before=tuned.losses[..., 0],
         loss_after=tuned.losses[..., -1],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from tpt_lib.logits import class_logits
+from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.base import check_features, method
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import log_marginal, select_confident
@@ -48,7 +48,7 @@ def trusted_logits(
     model: ClipLike, prompts: ClassPrompts, features: Tensor, fraction: float | None
 ) -> tuple[Tensor, Tensor | None]:
     """Return the logits of all views ``(*b, N, K)``, and the indices of those to count, None for all."""
-    logits = class_logits(model, features, start_features(model, prompts, features))
+    logits = unchecked_logits(model, features, start_features(model, prompts, features))
     return logits, None if fraction is None else select_confident(logits, fraction=fraction)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from tpt_lib.logits import class_logits
+from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.base import check_features, method
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
@@ -33,4 +33,4 @@ def zero_shot_predict(model: ClipLike, prompts: ClassPrompts, features: Float[Te
     """
     check_features("zero_shot_predict", features)
     text = start_features(model, prompts, features)
-    return Prediction(prompts.names, class_logits(model, features[..., :1, :], text)[..., 0, :])
+    return Prediction(prompts.names, unchecked_logits(model, features[..., :1, :], text)[..., 0, :])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tpt_lib.models.causal_towers import resblock_tower
 from tpt_lib.models.module_clip import ModuleClip, TokenizerLike, as_tokenizer
 from tpt_lib.models.protocol import CausalTower, ImageSpec
+from tpt_lib.models.weights_files import check_weights, weights_in
 
 __all__ = ["load_open_clip"]
 
@@ -51,11 +52,19 @@ def load_open_clip(
     """
     import open_clip
 
+    if not isinstance(name, str):
+        raise TypeError(f"load_open_clip: name must be a text, such as 'ViT-B-16', but got {name!r}")
     own = name.startswith(("local-dir:", "hf-hub:"))
+    if own and pretrained is not None:
+        raise ValueError(
+            f"load_open_clip: {name!r} holds its own weights, so pretrained={str(pretrained)!r} has no effect"
+        )
     if not own:
         name = _known_name(name)
         pretrained = _known_weights(name, pretrained)
         quick_gelu = _activation(name, str(pretrained), quick_gelu)
+    for file in _weights_files(name, pretrained):
+        check_weights("load_open_clip", file)
     if quick_gelu is not None:
         kwargs["quick_gelu"] = quick_gelu
     try:
@@ -69,10 +78,12 @@ def load_open_clip(
             f"load_open_clip: refused to load the weights {str(pretrained or name)!r}, because the file is broken or holds "
             "objects that could run code; pass safetensors or a state dict of tensors"
         ) from error
-    except RuntimeError as error:
-        if "state_dict" not in str(error):
+    except (RuntimeError, AttributeError, AssertionError, KeyError, StopIteration) as error:  # not weights of this kind
+        if isinstance(error, RuntimeError) and "state_dict" not in str(error):
             raise
-        raise ValueError(f"load_open_clip: the weights {str(pretrained)!r} do not fit {name!r}. {error}") from error
+        raise ValueError(
+            f"load_open_clip: the weights {str(pretrained or name)!r} do not fit {name!r}. {type(error).__name__}: {error}"
+        ) from error
     wrapped = wrap_open_clip(module, tokenizer or open_clip.get_tokenizer(name), image_spec)
     assert wrapped is not None
     return replace(wrapped, name=f"{name} {Path(str(pretrained or '')).name}".strip())
@@ -109,6 +120,16 @@ def _known_weights(name: str, pretrained: str | Path | None) -> str | Path:
             f"load_open_clip: {str(pretrained)!r} is neither a file nor a tag of {name}; its tags are {tags}"
         )
     return pretrained
+
+
+def _weights_files(name: str, pretrained: str | Path | None) -> list[Path]:
+    """Return the files on this machine that the weights are read from; none for a tag or a name of the hub."""
+    if name.startswith("local-dir:"):
+        return weights_in(Path(name.removeprefix("local-dir:")))
+    import open_clip
+
+    tag = name.startswith("hf-hub:") or open_clip.is_pretrained_cfg(name, str(pretrained))
+    return [] if tag else [Path(str(pretrained))]
 
 
 def _activation(name: str, tag: str, asked: bool | None) -> bool | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, SupportsIndex, get_args, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -48,9 +49,14 @@ class ImageSpec:
     fill: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.size) != 2 or min(self.size) < 1:
+        if not isinstance(self.size, Sequence) or len(self.size) != 2 or not all(map(_is_positive_int, self.size)):
             raise ValueError(f"ImageSpec: size must be two positive ints (height, width), but got {self.size!r}")
-        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
+        if (
+            len(self.mean) != 3
+            or len(self.std) != 3
+            or not all(map(math.isfinite, self.mean))
+            or not 0 < min(self.std) <= max(self.std) < math.inf
+        ):
             raise ValueError(
                 f"ImageSpec: mean and std need three values each, std above 0, but got {self.mean!r} and {self.std!r}"
             )
@@ -60,6 +66,10 @@ class ImageSpec:
         ):
             if value not in known:
                 raise ValueError(f"ImageSpec: {name} must be one of {', '.join(known)}, but got {value!r}")
+
+
+def _is_positive_int(value: object) -> bool:
+    return isinstance(value, SupportsIndex) and value.__index__() > 0
 
 
 @runtime_checkable
@@ -94,6 +104,15 @@ class ClipLike(Protocol):
 
     def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
         """Run the text tower on token embeddings and return features ``(K, E)``."""
+
+
+def check_clip(caller: str, model: object) -> None:
+    """Refuse a model that is not a ``ClipLike``, such as one that was not wrapped."""
+    if not (hasattr(model, "image_spec") and hasattr(model, "tokenize")):
+        raise TypeError(
+            f"{caller}: model must be a ClipLike, but got {type(model).__name__}; wrap a model of open_clip, transformers or "
+            "OpenAI with tpt_lib.wrap(model), or load one with load_open_clip"
+        )
 
 
 @runtime_checkable

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from tpt_lib.models.causal_towers import clip_text_tower
 from tpt_lib.models.module_clip import ModuleClip, TokenizerLike, as_tokenizer
 from tpt_lib.models.protocol import ImageSpec
+from tpt_lib.models.weights_files import check_weights, weights_in
+from tpt_lib.text_files import read_json
 
 __all__ = ["load_transformers"]
 
@@ -46,6 +48,7 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
     except ImportError as error:
         raise ImportError('load_transformers needs transformers: pip install "tpt_lib[transformers]"') from error
 
+    _check_folder(Path(path_or_id))
     # without an answer, transformers asks on the terminal and waits
     trust = {"trust_remote_code": kwargs.pop("trust_remote_code", False)}
     try:
@@ -62,15 +65,40 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
             f"load_transformers: the checkpoint {str(path_or_id)!r} does not fit {type(module).__name__}: "
             f"{len(absent)} weights are missing or have another shape, among them {', '.join(absent[:5])}"
         )
-    if image_spec is None:
-        image_spec = _processor_spec(AutoImageProcessor.from_pretrained(path_or_id, **trust))
-    wrapped = wrap_transformers(module, AutoTokenizer.from_pretrained(path_or_id, **trust), image_spec)
+    try:
+        if image_spec is None:
+            image_spec = _processor_spec(AutoImageProcessor.from_pretrained(path_or_id, **trust))
+        tokenizer = AutoTokenizer.from_pretrained(path_or_id, **trust)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        for file in sorted(Path(path_or_id).glob("*.json")):
+            read_json("load_transformers", file)
+        raise ValueError(
+            f"load_transformers: the tokenizer or the image processor of {str(path_or_id)!r} cannot be read: {error}. Download "
+            "the folder again"
+        ) from error
+    wrapped = wrap_transformers(module, tokenizer, image_spec)
     if wrapped is None:
         known = ", ".join(sorted(CLASSES))
         raise TypeError(
             f"load_transformers: {str(path_or_id)!r} is a {type(module).__name__}; known classes are {known}"
         )
+    known, wanted = len(tokenizer), module.config.text_config.vocab_size
+    if known < wanted // 2:  # as transformers makes of a folder without the files
+        raise ValueError(
+            f"load_transformers: the tokenizer of {str(path_or_id)!r} knows {known} tokens, the model {wanted}; its files "
+            "(tokenizer.json) are missing. Download them into the folder"
+        )
     return replace(wrapped, name=Path(path_or_id).name)
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that is missing or holds damaged weights; a name of the hub is left to transformers."""
+    if folder.is_file() or (folder.is_absolute() and not folder.exists()):
+        raise FileNotFoundError(
+            f"load_transformers: {str(folder)!r} is not a folder; pass the one with config.json, or a hub id"
+        )
+    for file in weights_in(folder):
+        check_weights("load_transformers", file)
 
 
 def wrap_transformers(

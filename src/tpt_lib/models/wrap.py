@@ -47,6 +47,8 @@ def wrap(
                 "call wrap with the bare model to choose others"
             )
         return model
+    if image_spec is not None and not isinstance(image_spec, ImageSpec):
+        raise TypeError(f"wrap: image_spec must be an ImageSpec, as ImageSpec((224, 224)), but got {image_spec!r}")
     bare: Any = getattr(model, "_orig_mod", model)  # torch.compile
     for adapt in (wrap_open_clip, wrap_transformers, wrap_openai):
         if isinstance(bare, nn.Module) and (wrapped := adapt(bare, tokenizer, image_spec)) is not None:

@@ -17,7 +17,7 @@ from tpt_lib.features.encode import encode_views
 from tpt_lib.methods.cases import Case, Methods, Prompts, as_cases
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
-from tpt_lib.prompts.class_prompts import ClassPrompts, is_learned
+from tpt_lib.prompts.class_prompts import ClassPrompts, check_prompts, is_learned
 from tpt_lib.types import ImageLike, ViewOptions
 from tpt_lib.views.augment import augment_views
 from tpt_lib.views.settings import ViewSettings
@@ -60,6 +60,7 @@ def budget_table(
     >>> budget_table(model, torch.rand(3, 40, 60), prompts, n_views=4).column("tuned")
     [0, 1024]
     """
+    check_prompts("budget_table", prompts)
     device, settings = prompts.context.device, ViewSettings.of("budget_table", **views)
 
     def given(case: Case, n_views: int) -> Tensor:
@@ -121,6 +122,7 @@ def strategy_table(
     >>> strategy_table(model, torch.rand(3, 40, 60), prompts, n_views=4).column("input-dependent")
     [False, True]
     """
+    check_prompts("strategy_table", prompts)
     settings = ViewSettings.of("strategy_table", **views)
     cases = as_cases("strategy_table", methods, prompts)
     made = augment_views(image, model.image_spec, device=prompts.context.device, **vars(settings))

@@ -15,12 +15,19 @@ RIGHT, WRONG = "#2f855a", "#c53030"
 PUBLISHED = "#dd6b20"
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of a size in inches, without a backend or global state."""
+def require_matplotlib() -> None:
+    """Raise an ImportError that says what to install if matplotlib is missing. Long work calls it first."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise ImportError('figures need matplotlib: pip install "tpt_lib[plots]"') from error
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of a size in inches, without a backend or global state."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 

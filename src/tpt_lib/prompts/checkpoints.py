@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tpt_lib.models.weights_files import check_claims, damage
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.prompts.contexts import LearnedPrompt, MetaNet
-from tpt_lib.types import PathLike
+from tpt_lib.types import PathLike, kind_of
 
 __all__ = ["load_prompt", "save_prompt"]
 
@@ -29,6 +30,7 @@ def load_prompt(path: PathLike) -> LearnedPrompt:
     """
     loaded = load_checkpoint(Path(path))
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
+    state = state if isinstance(state, dict) else {}
     state = {str(key).removeprefix("prompt_learner."): value for key, value in state.items()}
     if not isinstance(state.get("ctx"), Tensor):
         raise ValueError(
@@ -47,7 +49,7 @@ def load_prompt(path: PathLike) -> LearnedPrompt:
 
 
 def _check_shapes(path: str, state: dict[str, Any]) -> None:
-    """Refuse a checkpoint by the first key whose tensor does not fit."""
+    """Refuse a checkpoint by the first key whose tensor does not fit or is not finite."""
     shape = {key: tuple(state[key].shape) for key in ("ctx", *NET_KEYS) if key in state}
     fits = {"ctx": len(shape["ctx"]) in (2, 3)}
     if len(shape) > 1:
@@ -60,6 +62,11 @@ def _check_shapes(path: str, state: dict[str, Any]) -> None:
             raise ValueError(
                 f"load_prompt: in {path!r} {key!r} is {state[key].dtype} of shape {shape[key]}, which does not fit; ctx is "
                 f"floats (L, D) or (K, L, D), here {shape['ctx']}, and meta_net goes from the image features' width to D"
+            )
+        if not state[key].isfinite().all():
+            raise ValueError(
+                f"load_prompt: in {path!r} {key!r} is not all finite: learning diverged, or the file is damaged. Learn the "
+                "prompt again, with a lower learning rate"
             )
 
 
@@ -79,6 +86,13 @@ def save_prompt(
     >>> tpt_lib.load_prompt(f"{folder}/model.pth.tar").context.shape
     torch.Size([4, 256])
     """
+    if not isinstance(prompt, ClassPrompts | LearnedPrompt):
+        raise TypeError(
+            f"save_prompt: pass the path and then prompts or a LearnedPrompt, but got {kind_of(prompt)}; for a tensor: "
+            "LearnedPrompt(context)"
+        )
+    if Path(path).is_dir() or not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"save_prompt: {str(path)!r} must be a file in an existing folder")
     state = {"ctx": prompt.context.detach().float().cpu()}
     if prompt.meta_net is not None:
         state |= {key: part.detach().float().cpu() for key, part in zip(NET_KEYS, prompt.meta_net.parts, strict=True)}
@@ -103,10 +117,17 @@ def _inert_dict(*_: Any) -> dict[Any, Any]:
 
 def load_checkpoint(path: Path) -> Any:
     """Return what a file holds, without running anything in it."""
-    from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
-
     if not path.is_file():
         raise FileNotFoundError(f"load_prompt: there is no file {str(path)!r}")
+    check_claims("load_prompt", path)
+    loaded = _loaded(path)
+    check_claims("load_prompt", path, loaded)
+    return loaded
+
+
+def _loaded(path: Path) -> Any:
+    from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
+
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -121,6 +142,5 @@ def load_checkpoint(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # readers raise what they like on a broken file
         raise ValueError(
-            f"load_prompt: {str(path)!r} cannot be read as a checkpoint of tensors; it is broken, or holds objects that could "
-            f"run code ({type(error).__name__})"
+            f"load_prompt: {str(path)!r} cannot be read as a checkpoint of tensors: {damage(path, error)}"
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,16 +10,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tpt_lib.models.protocol import ClipLike
+from tpt_lib.models.protocol import ClipLike, check_clip
 from tpt_lib.prompts.cache import TextCache
 from tpt_lib.prompts.contexts import LearnedPrompt, MetaNet
-from tpt_lib.prompts.templates import CONTEXT, NAME, Split, Template, placeholder, short, split
+from tpt_lib.prompts.names import check_start, checked_texts, listed_names, warn_of_twins
+from tpt_lib.prompts.templates import CONTEXT, NAME, Split, Template, placeholder, split
+from tpt_lib.types import kind_of
 
 __all__ = ["ClassPrompts", "class_prompts", "conditional_context"]
-
-WHITESPACE = re.compile(r"[ \t\n\r]+")  # what else Python takes for a space, tokenizers do not agree on
-
-SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,12 +101,27 @@ def class_prompts(
         raise ValueError(
             f"class_prompts: a context or name tokens belong to one template, but got {len(templates)}; pass one template"
         )
+    check_clip("class_prompts", model)
+    names = listed_names("class_prompts: names", names)
+    check_start("context", context.context if isinstance(context, LearnedPrompt) else context, (str,))
+    check_start("name_tokens", name_tokens, ())
+    warn_of_twins(names, checked_texts(names))
     first, *rest = (_of_template(model, names, text, context, name_tokens) for text in templates)
     return replace(first, others=tuple(rest)) if rest else first
 
 
+def check_prompts(caller: str, prompts: object) -> None:
+    """Refuse what ``class_prompts`` did not return, such as bare names."""
+    if not isinstance(prompts, ClassPrompts):
+        raise TypeError(
+            f"{caller}: prompts must be what class_prompts(model, names) returned, but got {kind_of(prompts)}; the order of "
+            "arguments is model, prompts, features"
+        )
+
+
 def check_one_template(caller: str, prompts: ClassPrompts) -> None:
     """Refuse prompts of several templates, for methods that tune the context of one."""
+    check_prompts(caller, prompts)
     if prompts.others:
         raise ValueError(
             f"{caller}: tunes the context of one template, but these prompts have {1 + len(prompts.others)}; build them with "
@@ -124,7 +136,7 @@ def _of_template(
     context: str | Tensor | LearnedPrompt | None,
     name_tokens: Tensor | None,
 ) -> ClassPrompts:
-    texts = _checked_names(names)
+    texts = checked_texts(names)
     form = Template.parse(template)
     learned = LearnedPrompt(context) if isinstance(context, Tensor) else context
     if name_tokens is not None:
@@ -183,25 +195,6 @@ def is_learned(prompts: ClassPrompts) -> bool:
     if prompts.meta_net is not None or prompts.name_tokens is not None or prompts.context.ndim == 3:
         return True
     return not torch.equal(_words(prompts.model, prompts), prompts.context)
-
-
-def _checked_names(names: Sequence[str]) -> list[str]:
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"class_prompts: names must be a list of strings, but got {names!r}; one class is ['cat']")
-    if not names:
-        raise ValueError("class_prompts: names is empty; at least one class is needed")
-    texts = [WHITESPACE.sub(" ", name.replace("_", " ")).strip(" ") for name in names]
-    for at, (name, text) in enumerate(zip(names, texts, strict=True)):
-        if not text:
-            raise ValueError(
-                f"class_prompts: class {at} of {len(names)} has an empty name, {short(name)}; give every class one"
-            )
-        if SURROGATE.search(text):
-            raise ValueError(
-                f"class_prompts: class {at} of {len(names)}, {short(name)}, is not text: it holds half of a surrogate pair, as "
-                "from a file read in the wrong encoding"
-            )
-    return texts
 
 
 def _words(model: ClipLike, parts: Split | ClassPrompts) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import torch
 from jaxtyping import Float
@@ -59,8 +61,13 @@ def gaussian_context(
     >>> gaussian_context(model, 4).shape
     torch.Size([4, 256])
     """
-    if length < 1:
-        raise ValueError(f"gaussian_context: length must be at least 1, but got {length}")
+    for name, count in {"length": length, "n_classes": 1 if n_classes is None else n_classes}.items():
+        if not isinstance(count, SupportsIndex) or count.__index__() < 1:
+            raise ValueError(f"gaussian_context: {name} must be an int of at least 1, but got {count!r}")
+    if not isinstance(seed, SupportsIndex):
+        raise TypeError(f"gaussian_context: seed must be an int, but got {type(seed).__name__}")
+    if not 0 <= sigma < math.inf:
+        raise ValueError(f"gaussian_context: sigma must be a finite number of at least 0, but got {sigma!r}")
     embedded = model.embed_tokens(model.tokenize(["a"]))
     shape = (length, embedded.shape[-1]) if n_classes is None else (n_classes, length, embedded.shape[-1])
-    return (sigma * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).to(embedded.device)
+    return (sigma * torch.randn(shape, generator=torch.Generator().manual_seed(seed.__index__()))).to(embedded.device)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from tpt_lib.models.identity import text_fingerprint
 from tpt_lib.models.protocol import CausalTower, ClipLike
-from tpt_lib.prompts.class_prompts import ClassPrompts
+from tpt_lib.prompts.class_prompts import ClassPrompts, check_prompts
 from tpt_lib.text.full_length import full_length_features
 from tpt_lib.text.half_precision import compute_dtypes
 from tpt_lib.text.packed import packed_features
@@ -37,6 +37,7 @@ def text_engine(model: ClipLike, prompts: ClassPrompts) -> str:
     >>> text_engine(model, tpt_lib.class_prompts(model, ["cat"]))
     'packed'
     """
+    check_prompts("text_engine", prompts)
     tower = check_pooling(open_tower(model, "auto"), prompts)
     if not isinstance(tower, str) and _known_proof(model) is False:
         tower = UNLIKE

@@ -16,12 +16,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from tpt_lib.models.protocol import CausalTower, ClipLike
-from tpt_lib.prompts.class_prompts import ClassPrompts
+from tpt_lib.prompts.class_prompts import ClassPrompts, check_prompts
 from tpt_lib.text import half_precision
 from tpt_lib.text.choose import Engine, choose_tower, open_tower
 from tpt_lib.text.full_length import full_length_features
 from tpt_lib.text.half_precision import autocast_dtype, compute_dtypes, scale_gradient
 from tpt_lib.text.packed import packed_features
+from tpt_lib.types import kind_of
 
 __all__ = ["encode_prompts"]
 
@@ -128,6 +129,7 @@ def open_encoder(
 
 
 def check_model(model: ClipLike, prompts: ClassPrompts) -> None:
+    check_prompts("encode_prompts", prompts)
     if prompts.model != model:
         raise ValueError(
             f"encode_prompts: these prompts were made for another model, {prompts.model!r}, not for {model!r}; "
@@ -167,9 +169,13 @@ def _broadcast(
 
 
 def _batch_shape(what: str, given: Tensor, own: Tensor) -> torch.Size:
-    if not given.is_floating_point() or given.shape[given.ndim - own.ndim :] != own.shape:
+    if (
+        not isinstance(given, Tensor)
+        or not given.is_floating_point()
+        or given.shape[given.ndim - own.ndim :] != own.shape
+    ):
         raise ValueError(
             f"encode_prompts: {what} must be floats of shape (*batch, {', '.join(map(str, own.shape))}), but got "
-            f"{given.dtype} of shape {tuple(given.shape)}"
+            f"{kind_of(given)}"
         )
     return given.shape[: given.ndim - own.ndim]

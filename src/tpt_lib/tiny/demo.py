@@ -10,6 +10,7 @@ from tpt_lib.evaluation.significance import mcnemar
 from tpt_lib.features.encode import encode_views
 from tpt_lib.logits import class_logits
 from tpt_lib.methods.tpt import tpt_predict
+from tpt_lib.plots.figure import require_matplotlib
 from tpt_lib.plots.prediction import plot_prediction
 from tpt_lib.prompts.class_prompts import class_prompts
 from tpt_lib.text.encode import encode_prompts
@@ -34,9 +35,14 @@ def demo(
     Returns:
         What was printed, as numbers: ``n``, ``zero_shot`` and ``tpt`` (accuracies), ``fixed`` and ``broken`` (indices of
         drawings), ``p`` (McNemar's test) and ``seconds`` per drawing.
+
+    Raises:
+        ValueError: if ``out`` does not end with a type of figure.
+        FileNotFoundError: if the folder of ``out`` does not exist.
     """
     from tqdm import tqdm
 
+    drawn = _can_draw(Path(out))
     model, drawings = load_tiny(), load_tiny_drawings(style, n=n, seed=seed)
     n = len(drawings)
     prompts = class_prompts(model, drawings.classes, template=drawings.template)
@@ -65,11 +71,25 @@ def demo(
     for row in [("drawing", "zero-shot", "TPT"), *rows] if rows else []:
         print("  " + "".join(cell.ljust(26) for cell in row).rstrip())
     i = shown[0] if shown else 0
-    try:
+    if drawn:
         texts = [encode_prompts(model, prompts, context) for context in (None, after[i].context)]
         views = [class_logits(model, features(i), text) for text in texts]
         plot_prediction(after[i], drawings.samples[i][0], *views, truth=truths[i]).savefig(out)
         print(f"\nwrote {out}")
-    except ImportError as error:
-        print(f"\nno figure: {error}")
     return told
+
+
+def _can_draw(out: Path) -> bool:
+    """Return whether there will be a figure, and refuse a file that it could not be written to."""
+    try:
+        require_matplotlib()
+    except ImportError as error:
+        print(f"no figure: {error}")
+        return False
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if out.is_dir() or not out.absolute().parent.is_dir():
+        raise FileNotFoundError(f"demo: out={str(out)!r} must be a file in an existing folder")
+    if out.suffix[1:].lower() not in FigureCanvasBase.filetypes:
+        raise ValueError(f"demo: out={str(out)!r} must end with .png, .pdf, .svg or another type of figure")
+    return True

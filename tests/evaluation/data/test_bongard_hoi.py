@@ -83,3 +83,36 @@ def test_bongard_errors(tmp_path):
     text(tmp_path / "bongard_hoi_test_seen_obj_seen_act.json", [])
     with pytest.raises(ValueError, match="holds no problems"):
         load_dataset("bongard-hoi", tmp_path, split="seen_act_seen_obj")
+
+
+def changed(tmp_path, change):
+    made = bongard(tmp_path)
+    change(made)
+    return made
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    (lambda p: "", "is empty. Download it again"),
+    (lambda p: json.dumps(bongard(p))[:-40], "is cut short or broken at line 1"),
+    (lambda p: {"a": 1}, "must hold a list of problems, but holds a dict"),
+    (lambda p: changed(p, lambda made: made.insert(1, 5)), "problem 1 of .* must be .positives, negatives, .* but is 5"),
+    (lambda p: changed(p, lambda made: made[2][1][3].clear()), "problem 2 of .* lists of images with 'im_path'"),
+    (lambda p: changed(p, lambda made: made[0][0][0].update(im_path=7)), "problem 0 of .* lists of images with 'im_path'"),
+    (lambda p: changed(p, lambda made: made[0][0].insert(0, None)), "problem 0 of .* lists of images with 'im_path'"),
+    (lambda p: changed(p, lambda made: made[2].clear()), "problem 2 of .* must be .positives, negatives"),
+    (lambda p: changed(p, lambda made: made[0][0][2].update(im_path="../../x.jpg")), "points outside of the dataset's folder"),
+])  # fmt: skip
+def test_damaged_files(content, says, tmp_path):
+    bongard(tmp_path)
+    file = tmp_path / "bongard-hoi/bongard_hoi_release/bongard_hoi_test_seen_obj_seen_act.json"
+    text(file, content(tmp_path))
+    with pytest.raises(ValueError, match=rf"^bongard-hoi: .*{says}"):
+        load_dataset("bongard-hoi", tmp_path, split="seen_act_seen_obj", subset=True)
+
+
+def test_an_absolute_path_is_not_followed(tmp_path):
+    put(tmp_path / "out.jpg")
+    made = changed(tmp_path / "root", lambda made: made[0][0][2].update(im_path=str(tmp_path / "out.jpg")))
+    text(tmp_path / "root/bongard-hoi/bongard_hoi_release/bongard_hoi_test_seen_obj_seen_act.json", made)
+    found = load_dataset("bongard-hoi", tmp_path / "root", split="seen_act_seen_obj", subset=True)
+    assert len(found) == 2

@@ -1,5 +1,7 @@
 """The fine-grained sets with CoOp's splits and as their original releases; each check, set off once."""
 
+import json
+import re
 import warnings
 from pathlib import Path
 
@@ -225,3 +227,65 @@ def test_an_original_release_with_a_part_missing(tmp_path):
     (tmp_path / "food-101").mkdir()
     with pytest.raises(FileNotFoundError, match=r"torchvision cannot read .*food-101: Dataset not found"):
         load_dataset("food101", tmp_path)
+
+
+@pytest.mark.parametrize(("damaged", "says"), [
+    (lambda text: "", "is empty. Download it again"),
+    (lambda text: text[: len(text) // 2], "is cut short or broken at line 1"),
+    (lambda text: "[]", "has no samples of 'test'; it holds list"),
+    (lambda text: '{"test": 3}', "has no samples of 'test'; it holds 'test'"),
+    (lambda text: '{"test": ["a.jpg"]}', "item 0 of 'test' in .* must be .path, label, name., but is 'a.jpg'"),
+    (lambda text: '{"test": [["a.jpg", 0]]}', "item 0 of 'test' in .* but is .'a.jpg', 0."),
+    (lambda text: text.replace(', 1, "name_1"', ', "one", "name_1"', 1), "item 2 of 'train' in .* but is .*'one', 'name_1'"),
+    (lambda text: text.replace('"train_0/0.jpg"', "null", 1), "item 0 of 'train' in .* but is .None, 0"),
+])  # fmt: skip
+def test_damaged_split_files(damaged, says, tmp_path, small):
+    small("pets")
+    coop(ENTRIES["pets"], tmp_path, "images")
+    file = tmp_path / ENTRIES["pets"].split_file
+    file.write_text(damaged(file.read_text()))
+    message = split_error(tmp_path)
+    assert str(file) in message
+    assert re.search(says, message)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_split_files_in_other_encodings(encoding, tmp_path, small):
+    small("pets")
+    file = tmp_path / ENTRIES["pets"].split_file
+    splits = coop(ENTRIES["pets"], tmp_path, "images")
+    written = json.dumps(splits, ensure_ascii=False).replace("name_1", "Löwe")
+    file.write_text(written, encoding="utf-8-sig")
+    assert load_dataset("pets", tmp_path).classes == ("name_0", "Löwe", "name_2")
+    file.write_text(written, encoding=encoding)
+    assert f"iconv -f {encoding.upper().replace('LATIN', 'Latin')}" in split_error(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "path", ["../out/0.jpg", "a/../../out/0.jpg", "/../out/0.jpg", "..\\out\\0.jpg", "./../out/0.jpg"]
+)
+def test_a_split_file_does_not_leave_the_root(path, tmp_path, small):
+    small("pets")
+    root = tmp_path / "root"
+    splits = coop(ENTRIES["pets"], root, "images")
+    put(tmp_path / "out/0.jpg", root / "images/a/0.jpg", root / "out/0.jpg")
+    splits["test"][1][0] = path
+    text(root / ENTRIES["pets"].split_file, splits)
+    assert "points outside of the dataset's folder" in split_error(root)
+
+
+def test_an_absolute_path_is_read_below_the_root(tmp_path, small):
+    small("pets")
+    splits = coop(ENTRIES["pets"], tmp_path, "images")
+    splits["test"] = [[f"/{path}", label, name] for path, label, name in splits["test"]]
+    text(tmp_path / ENTRIES["pets"].split_file, splits)
+    assert load_dataset("pets", tmp_path).samples[0][0] == str(tmp_path / "images/test_0/0.jpg")
+
+
+def test_aircraft_does_not_leave_the_root(tmp_path, small):
+    small("aircraft", classes=1)
+    text(tmp_path / "variants.txt", "707\n")
+    text(tmp_path / "images_variant_test.txt", "../../x 707\n")
+    assert "points outside of the dataset's folder: '../../x'" in split_error(tmp_path, "aircraft")
+    (tmp_path / "variants.txt").write_text("Löwe", encoding="latin-1")
+    assert "variants.txt' is not UTF-8, from line 1 on; it may be Latin-1" in split_error(tmp_path, "aircraft")

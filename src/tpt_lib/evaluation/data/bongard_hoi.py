@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Sequence
@@ -11,9 +10,10 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
 
-from tpt_lib.evaluation.data.folders import candidate_folders, quoted
+from tpt_lib.evaluation.data.folders import candidate_folders, path_below, quoted
 from tpt_lib.evaluation.data.registry import SPLITS_OF_BONGARD, Entry
 from tpt_lib.evaluation.data.split_files import first_with, missing_files
+from tpt_lib.text_files import read_json
 from tpt_lib.types import ImageLike
 
 __all__ = ["Problem", "Problems", "read_problems"]
@@ -60,7 +60,11 @@ def read_problems(entry: Entry, root: Path, split: str, *, subset: bool, seed: i
     """Return the problems of a split, and its name in the paper's word order (action before object)."""
     split = _split(entry, split)
     file, inside = _file(entry, root, split)
-    problems = json.loads(file.read_text(encoding="utf-8"))
+    problems = read_json(entry.name, file)
+    if not isinstance(problems, list):
+        raise ValueError(
+            f"{entry.name}: {file} must hold a list of problems, but holds a {type(problems).__name__}. Download it again"
+        )
     sides = [_sides(entry, file, number, problem) for number, problem in enumerate(problems)]
     if not sides:
         raise ValueError(f"{entry.name}: {file} holds no problems. Download it again")
@@ -104,13 +108,28 @@ def _file(entry: Entry, root: Path, split: str) -> tuple[Path, list[Path]]:
 
 def _sides(entry: Entry, file: Path, number: int, problem: Any) -> Sides:
     """Return the image paths of both sides; the file has the positives first."""
-    positives, negatives = ([image["im_path"].removeprefix("./") for image in side] for side in problem[:2])
+    try:
+        positives, negatives = (
+            [path_below(entry.name, file, _path(image)) for image in side] for side in (problem[0], problem[1])
+        )
+    except (LookupError, TypeError) as error:
+        raise ValueError(
+            f"{entry.name}: problem {number} of {file} must be [positives, negatives, ...], lists of images with 'im_path', "
+            f"but is {repr(problem)[:80]}. Download the file again"
+        ) from error
     if len(positives) != IMAGES or len(negatives) != IMAGES:
         raise ValueError(
             f"{entry.name}: problem {number} of {file} has {len(positives)} positives and {len(negatives)} negatives, "
             f"expected {IMAGES} of each. Download the file again"
         )
     return positives, negatives
+
+
+def _path(image: Any) -> str:
+    path = image["im_path"]
+    if not isinstance(path, str):
+        raise TypeError(f"im_path is a {type(path).__name__}")
+    return path
 
 
 def _locate(folder: Path, paths: set[str]) -> dict[str, str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
@@ -65,12 +65,22 @@ class EvalSet:
     root: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.classes, str) or not all(isinstance(name, str) and name.strip() for name in self.classes):
+        unordered = isinstance(self.classes, str | Set | Mapping) or not isinstance(self.classes, Iterable)
+        listed = () if unordered else tuple(self.classes)
+        if not listed or not all(isinstance(name, str) and name.strip() for name in listed):
             raise ValueError(f"EvalSet {self.name}: classes must be a list of names, but got {self.classes!r}")
-        object.__setattr__(self, "classes", tuple(self.classes))
-        if "{}" not in self.template:
+        object.__setattr__(self, "classes", listed)
+        if self.recipe not in get_args(Recipe):
+            raise ValueError(
+                f"EvalSet {self.name}: recipe must be one of {', '.join(get_args(Recipe))}, but got {self.recipe!r}"
+            )
+        if not isinstance(self.template, str) or "{}" not in self.template:
             raise ValueError(
                 f"EvalSet {self.name}: the template must have a {{}} for the name, but got {self.template!r}"
+            )
+        if not hasattr(self.samples, "__len__") or not hasattr(self.samples, "__getitem__"):
+            raise ValueError(
+                f"EvalSet {self.name}: samples must be a list or a dataset with a length, but got {type(self.samples).__name__}"
             )
         if len(self) == 0:
             raise ValueError(f"EvalSet {self.name}: samples must not be empty")
@@ -102,8 +112,20 @@ class EvalSet:
         return [as_label(self.samples[i][1]) for i in range(len(self))] if listed is None else listed
 
     def take(self, indices: Sequence[int] | Tensor) -> EvalSet:
-        """Return the same set with only these samples, in this order."""
-        return replace(self, samples=Subset(self.samples, [int(i) for i in indices]))  # type: ignore[arg-type]
+        """Return the same set with only these samples, in this order.
+
+        Args:
+            indices: ints below the number of samples. A mask of bools is refused; ``mask.nonzero()[:, 0]`` has its indices.
+        """
+        listed = [i.item() if isinstance(i, Tensor) and i.ndim == 0 else i for i in indices]
+        if bad := [
+            i for i in listed if isinstance(i, bool) or not hasattr(i, "__index__") or not -len(self) <= i < len(self)
+        ]:
+            raise ValueError(
+                f"EvalSet {self.name}: indices must be ints below its {len(self)} samples, but one is {bad[0]!r}; a mask has "
+                "them as mask.nonzero()[:, 0]"
+            )
+        return replace(self, samples=Subset(self.samples, [int(i) for i in listed]))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         what = f"{len(self)} samples of {len(self.classes)} classes"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tpt_lib.evaluation.data.registry import Entry
 
-__all__ = ["Listing", "candidate_folders", "imagenet_names", "quoted", "read_folder", "read_synsets"]
+__all__ = ["Listing", "candidate_folders", "imagenet_names", "path_below", "quoted", "read_folder", "read_synsets"]
 
 SUBSETS = {"imagenet-a": "imagenet_a_synsets.txt", "imagenet-r": "imagenet_r_synsets.txt"}
 
@@ -33,6 +33,15 @@ def quoted(names: Iterable[object], limit: int = 3) -> str:
     """
     texts = [repr(str(name)) for name in names]
     return ", ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "") or "nothing"
+
+
+def path_below(name: str, file: Path, path: str) -> str:
+    """Return a path of a split file as one below the dataset's folder; a file that points elsewhere is refused."""
+    if ".." in re.split(r"[/\\]", path) or Path(path).drive:
+        raise ValueError(
+            f"{name}: {file} points outside of the dataset's folder: {path!r}. Download it again, from a source you trust"
+        )
+    return path.removeprefix("./").lstrip("/")
 
 
 def candidate_folders(entry: Entry, root: Path) -> list[Path]:

@@ -68,7 +68,13 @@ def load_dataset(
     ('cat', 'dog')
     """
     if not isinstance(source, str | os.PathLike):
+        if root is not None or subset:
+            raise ValueError(
+                f"load_dataset: root and subset have no effect on a {type(source).__name__}; leave them out"
+            )
         return _from_torch(source, classes, split)
+    if not str(source).strip():
+        raise ValueError(f"load_dataset: pass a folder or one of the names {', '.join(ENTRIES)}, but got {source!r}")
     key = str(source).lower().replace("_", "-")
     if isinstance(source, str) and key in ENTRIES:
         return _registered(ENTRIES[key], _existing_root(key, root), split, classes, subset=subset, seed=seed)
@@ -87,6 +93,10 @@ def _registered(
     entry: Entry, root: Path, split: str, classes: Sequence[str] | None, *, subset: bool, seed: int
 ) -> EvalSet:
     if entry.family == "problems":
+        if classes is not None:
+            raise ValueError(
+                f"load_dataset: classes have no effect on {entry.name}, whose problems have no class names"
+            )
         problems, split = read_problems(entry, root, split, subset=subset, seed=seed)
         return EvalSet(entry.name, problems, ("positive", "negative"), "{}.", entry.recipe, split, str(root))
     known = {**entry.counts, **entry.original}
@@ -138,7 +148,7 @@ def _from_torch(dataset: Any, classes: Sequence[str] | None, split: str) -> Eval
         )
     if own is not None:
         _warn_if_permuted(type(dataset).__name__, names, own)
-    return EvalSet(type(dataset).__name__, dataset, tuple(names), split=split)
+    return EvalSet(type(dataset).__name__, dataset, names, split=split)
 
 
 def _existing_root(name: str, root: str | os.PathLike[str] | None) -> Path:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tpt_lib.evaluation.data.folders import Listing, candidate_folders, quoted
+from tpt_lib.evaluation.data.folders import Listing, candidate_folders, path_below, quoted
 from tpt_lib.evaluation.data.registry import Entry
+from tpt_lib.text_files import read_json, read_text
 
 __all__ = ["first_with", "missing_files", "read_splits"]
 
@@ -62,23 +62,39 @@ def missing_files(paths: Iterable[Path]) -> set[Path]:
 
 
 def _from_split_file(entry: Entry, file: Path, inside: list[Path], split: str) -> Listing:
-    splits = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(splits, dict) or not splits.get(split):
+    splits = read_json(entry.name, file)
+    if (
+        not isinstance(splits, dict)
+        or not all(isinstance(items, list) for items in splits.values())
+        or not splits.get(split)
+    ):
         held = quoted(splits) if isinstance(splits, dict) else type(splits).__name__
         raise ValueError(f"{entry.name}: {file} has no samples of {split!r}; it holds {held}. Download it again")
-    classes = _names(entry, file, [item for items in splits.values() for item in items])
-    relative = [path.removeprefix("./").lstrip("/") for path, _, _ in splits[split]]
+    items = [_item(entry, file, part, item) for part, items in splits.items() for item in enumerate(items)]
+    classes = _names(entry, file, items)
+    relative = [path_below(entry.name, file, path) for path, _, _ in splits[split]]
     folder = first_with(entry.name, (place / images for place in inside for images in entry.images), relative[0])
-    return Listing([folder / path for path in relative], [int(label) for _, label, _ in splits[split]], classes)
+    return Listing([folder / path for path in relative], [label for _, label, _ in splits[split]], classes)
 
 
-def _names(entry: Entry, file: Path, items: list[Any]) -> tuple[str, ...]:
+def _item(entry: Entry, file: Path, split: str, numbered: tuple[int, Any]) -> list[Any]:
+    """Return an item of a split file if it is ``[path, label, name]``."""
+    number, item = numbered
+    if not isinstance(item, list) or list(map(type, item)) != [str, int, str]:
+        raise ValueError(
+            f"{entry.name}: item {number} of {split!r} in {file} must be [path, label, name], but is {repr(item)[:80]}. "
+            "Download the file again"
+        )
+    return item
+
+
+def _names(entry: Entry, file: Path, items: list[list[Any]]) -> tuple[str, ...]:
     """Return the names by label. A label with two names, or a gap, means that labels and names do not match."""
     names: dict[int, str] = {}
     for path, label, name in items:
-        if names.setdefault(int(label), name) != name:
+        if names.setdefault(label, name) != name:
             raise ValueError(
-                f"{entry.name}: labels and names do not match: in {file} label {label} is {names[int(label)]!r} and, for "
+                f"{entry.name}: labels and names do not match: in {file} label {label} is {names[label]!r} and, for "
                 f"{path}, {name!r}. Download the file again"
             )
     if set(names) != set(range(len(names))):
@@ -127,15 +143,16 @@ def _aircraft(entry: Entry, root: Path, split: str) -> Listing:
     folder = next((place for place in candidate_folders(entry, root) if (place / wanted).is_file()), None)
     if folder is None or not (folder / "variants.txt").is_file():
         raise FileNotFoundError(f"{entry.name}: no {wanted} and variants.txt in {root}. {_expected(entry)}")
-    classes = (folder / "variants.txt").read_text(encoding="utf-8").splitlines()
-    lines = [line.split(" ", 1) for line in (folder / wanted).read_text(encoding="utf-8").splitlines()]
+    classes = read_text(entry.name, folder / "variants.txt").splitlines()
+    lines = [line.partition(" ")[::2] for line in read_text(entry.name, folder / wanted).splitlines()]
     if unknown := sorted({name for _, name in lines} - set(classes)):
         raise ValueError(
             f"{entry.name}: labels and names do not match: {folder / wanted} has variants that are not in variants.txt: "
             f"{quoted(unknown)}. Unpack the dataset again"
         )
     labels = [classes.index(name) for _, name in lines]
-    return Listing([folder / "images" / f"{image}.jpg" for image, _ in lines], labels, tuple(classes))
+    names = [path_below(entry.name, folder / wanted, image) for image, _ in lines]
+    return Listing([folder / "images" / f"{name}.jpg" for name in names], labels, tuple(classes))
 
 
 def _no_split_file(entry: Entry, root: Path, split: str) -> str:

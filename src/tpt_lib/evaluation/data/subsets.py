@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import SupportsIndex
 
 import torch
 from jaxtyping import Int
@@ -27,9 +28,14 @@ def sample_few_shot(labels: Int[Tensor, " n"] | list[int], shots: int, *, seed: 
     >>> sample_few_shot([0, 0, 0, 1, 1, 1], 2).shape
     torch.Size([4])
     """
-    labels = torch.as_tensor(labels)
-    if shots < 1:
-        raise ValueError(f"sample_few_shot: shots must be at least 1, but got {shots}")
+    if not isinstance(shots, SupportsIndex) or shots.__index__() < 1:
+        raise ValueError(f"sample_few_shot: shots must be an int of at least 1, but got {shots!r}")
+    try:
+        labels = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):  # names, or nothing
+        labels = torch.empty(0)
+    if labels.ndim != 1 or not len(labels) or labels.is_floating_point():
+        raise ValueError("sample_few_shot: labels must be a list or a tensor (N,) of ints, the class of each sample")
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     return torch.cat([order[labels[order] == k][:shots] for k in labels.unique()])
 
