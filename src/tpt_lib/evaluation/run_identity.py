@@ -29,7 +29,9 @@ def describe(method: Any, prompts: Any = ()) -> str:
     >>> describe(functools.partial(tpt_lib.tpt_predict, steps=2))
     'tpt_lib.methods.tpt.tpt_predict(steps=2)'
     """
-    function, given, keywords = method, (), {}
+    function: Any = method
+    given: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = {}
     while isinstance(function, functools.partial):
         given, keywords = (*function.args, *given), {**function.keywords, **keywords}
         function = function.func

@@ -72,13 +72,14 @@ def tower_digest(model: ClipLike, tower: Literal["image", "text"]) -> str:
     >>> tower_digest(model, "image") == tower_digest(model, "text")
     False
     """
-    parts, module = getattr(model, f"{tower}_parts", None), _module(model)
-    if parts is None and callable(own := getattr(model, "describe", None)):
+    parts: Any = getattr(model, f"{tower}_parts", None)
+    divided, module, name = parts is not None, _module(model), getattr(model, "name", "")
+    if not divided and callable(own := getattr(model, "describe", None)):
         return str(own())
-    if parts is None and module is None:
-        return f"known as {model.name}" if getattr(model, "name", "") else UNKNOWN
-    seen = module_parts(module.modules()) if parts is None and module is not None else parts()
-    tokens = [] if tower == "image" and parts is not None else [model.tokenize([PROBE])]
+    if not divided and module is None:
+        return f"known as {name}" if name else UNKNOWN
+    seen = parts() if divided else module_parts(module.modules() if module else ())
+    tokens = [] if divided and tower == "image" else [model.tokenize([PROBE])]
     return digest([_content(part) for part in [*seen, *tokens] if not _is_compiled(part)])
 
 

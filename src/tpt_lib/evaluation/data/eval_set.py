@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, Subset
 from tpt_lib.evaluation.data.bongard_hoi import Problems
 from tpt_lib.evaluation.data.folders import quoted
 from tpt_lib.evaluation.data.registry import Recipe
+from tpt_lib.evaluation.data.samples import as_label
 
 __all__ = ["EvalSet", "ImageFiles"]
 
@@ -130,15 +131,6 @@ class EvalSet:
     def __repr__(self) -> str:
         what = f"{len(self)} samples of {len(self.classes)} classes"
         return f"<EvalSet {self.name}/{self.split}: {what}, {self.template!r}, {self.recipe}>"
-
-
-def as_label(label: Any, what: str = "a label") -> int:
-    """Return a label as an int; refuse a bool, a float and anything else that is not the index of a class."""
-    if isinstance(label, Tensor) and label.ndim == 0:
-        label = label.item()
-    if isinstance(label, bool) or not hasattr(label, "__index__"):  # numpy's bool has none
-        raise ValueError(f"{what} must be an int, the index of its class, but got {label!r}")
-    return int(label)
 
 
 def listed_labels(samples: Any) -> list[int] | None:

@@ -7,9 +7,10 @@ import os
 from pathlib import PurePath
 from typing import Any
 
+from torch import Tensor
 from torch.utils.data import Subset
 
-__all__ = ["class_index", "listed_file", "shown_path"]
+__all__ = ["as_label", "class_index", "listed_file", "shown_path"]
 
 
 def class_index(label: Any, n_classes: int) -> int:
@@ -29,14 +30,23 @@ def class_index(label: Any, n_classes: int) -> int:
     1
     """
     try:
-        index = operator.index(label)
-    except TypeError:
+        index = as_label(label)
+    except ValueError:
         index = -1
     if not 0 <= index < n_classes:
         raise ValueError(
             f"a label must be the index of a class, an int from 0 to {n_classes - 1}, but got {label!r:.80}"
         )
     return index
+
+
+def as_label(label: Any, what: str = "a label") -> int:
+    """Return a label as an int; refuse a bool, a float and anything else that is not the index of a class."""
+    if isinstance(label, Tensor) and label.ndim == 0:
+        label = label.item()
+    if isinstance(label, bool) or not hasattr(label, "__index__"):  # numpy's bool has none
+        raise ValueError(f"{what} must be an int, the index of its class, but got {label!r:.80}")
+    return operator.index(label)
 
 
 def listed_file(samples: Any, index: int) -> str | os.PathLike[str] | None:
