@@ -20,7 +20,7 @@ def test_a_context_may_be_one_token(model):
 
 
 def test_bad_length(model):
-    with pytest.raises(ValueError, match="gaussian_context: length must be at least 1, but got 0"):
+    with pytest.raises(ValueError, match="gaussian_context: length must be an int of at least 1, but got 0"):
         tpt_lib.gaussian_context(model, 0)
 
 

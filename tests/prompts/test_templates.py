@@ -112,6 +112,7 @@ TOKENIZERS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.filterwarnings("ignore:class_prompts:UserWarning")
 @TOKENIZERS
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(st.lists(anything, min_size=1, max_size=3), st.sampled_from(["a photo of a {}.", "my {} here, now."]))

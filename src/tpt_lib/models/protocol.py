@@ -51,14 +51,10 @@ class ImageSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.size, Sequence) or len(self.size) != 2 or not all(map(_is_positive_int, self.size)):
             raise ValueError(f"ImageSpec: size must be two positive ints (height, width), but got {self.size!r}")
-        if (
-            len(self.mean) != 3
-            or len(self.std) != 3
-            or not all(map(math.isfinite, self.mean))
-            or not 0 < min(self.std) <= max(self.std) < math.inf
-        ):
+        finite = all(map(math.isfinite, (*self.mean, *self.std)))
+        if len(self.mean) != 3 or len(self.std) != 3 or not finite or min(self.std) <= 0:
             raise ValueError(
-                f"ImageSpec: mean and std need three values each, std above 0, but got {self.mean!r} and {self.std!r}"
+                f"ImageSpec: mean and std need three finite values each, std above 0, but got {self.mean!r} and {self.std!r}"
             )
         for name, value, known in (
             ("interpolation", self.interpolation, get_args(Interpolation)),
