@@ -155,7 +155,7 @@ reward = MethodEntry("rlcf", "RLCF", tpt_predict, needs=("features", "reward"))
         ({"prompts": ["cat"]}, ValueError, "evaluate: the prompts have 1 classes and the dataset has 6"),
         ({"methods": {"CoOp": ["cat"]}}, ValueError, "evaluate: the prompts of 'CoOp' have 1 classes and the dataset has 6"),
         ({"prompts": ["cat", "hen"]}, ValueError, "6: class 1 is 'hen' in the prompts and 'dog' in the dataset"),
-        ({"prompts": [*NAMES, "hen"]}, ValueError, "6: class 6 is 'hen' in the prompts and missing in the dataset"),
+        ({"prompts": [*NAMES, "owl"]}, ValueError, "6: class 6 is 'owl' in the prompts and missing in the dataset"),
         ({"prompts": NAMES[::-1]}, ValueError, "the prompts have .* another order: class 0 is 'ant' and should be 'cat'"),
         ({"methods": {"CoOp": NAMES[::-1]}}, ValueError, "prompts of 'CoOp' have the classes of the dataset in another order"),
         ({"methods": {"TPT": functools.partial(tpt_predict, n_veiws=4)}}, TypeError, "'TPT': unknown keyword 'n_veiws'"),
