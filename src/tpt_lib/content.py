@@ -132,8 +132,9 @@ def _container(value: Any, seen: Seen) -> str:
     text = ", ".join(parts)
     if len(text) > LONGEST:
         return f"{type(value).__name__} of {len(value)}#{_hash(text)}"
-    ends = {list: "[]", tuple: "()", dict: "{}"}.get(type(value))
-    return f"{ends[0]}{text}{ends[1]}" if ends else f"{type(value).__name__}({text})"
+    kind = type(value).__name__
+    ends = {"list": "[]", "tuple": "()", "dict": "{}"}.get(kind)
+    return f"{ends[0]}{text}{ends[1]}" if ends else f"{kind}({text})"
 
 
 def _pickled(value: Any, seen: Seen) -> str:

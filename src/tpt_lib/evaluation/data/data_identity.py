@@ -87,7 +87,7 @@ def _known_samples(samples: Any) -> list[Any] | None:
         return None if known is None else [known[i] for i in samples.indices]
     if isinstance(samples, ImageFiles | Problems | list | tuple):
         return [samples[i] for i in range(len(samples))]
-    listed = getattr(samples, "samples", None)  # torchvision's folders: (path, label)
+    listed: Any = getattr(samples, "samples", None)  # torchvision's folders: (path, label)
     alike = isinstance(listed, list) and len(listed) == len(samples)
     return listed if alike and all(isinstance(one, tuple) and isinstance(one[0], str) for one in listed) else None
 
