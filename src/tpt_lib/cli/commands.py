@@ -111,9 +111,9 @@ def compare(args: Namespace) -> int:
 def report(args: Namespace) -> int:
     if args.json:
         refuse(args, ("format",), "no effect with --json; leave one of them out")
-    require_torchmetrics()
     if args.plots:
         require_matplotlib()
+    require_torchmetrics()
     found = tpt.Report.read(args.runs)
     if args.plots:
         Path(args.plots).mkdir(parents=True, exist_ok=True)
