@@ -4,6 +4,7 @@ import collections
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from support.cases import meta_net
 
 import tpt_lib
@@ -35,6 +36,16 @@ def test_coop_checkpoint(model, tmp_path):
     assert learned.meta_net is None
     prompts = tpt_lib.class_prompts(model, ["cat", "dog"], context=learned)
     assert torch.equal(prompts.context, ctx.half().float())
+
+
+def test_a_checkpoint_in_safetensors(tmp_path):
+    ctx, net = torch.randn(4, 32), meta_net()
+    keys = [f"prompt_learner.meta_net.linear{i}.{part}" for i in (1, 2) for part in ("weight", "bias")]
+    path = tmp_path / "cocoop.safetensors"
+    save_file({"prompt_learner.ctx": ctx, **dict(zip(keys, net.parts, strict=True))}, path)
+    learned = tpt_lib.load_prompt(path)
+    assert torch.equal(learned.context, ctx)
+    assert all(torch.equal(a, b) for a, b in zip(learned.meta_net.parts, net.parts, strict=True))
 
 
 def test_class_specific_coop_checkpoint(model, tmp_path):

@@ -9,7 +9,7 @@ import torch
 from support.zoo import ZOO, build, clip_tokenizer, open_clip_model, transformers_model
 
 import tpt_lib
-from tpt_lib.prompts.templates import CONTEXT, NAME, REST, short
+from tpt_lib.prompts.templates import CONTEXT, NAME, REST, Template, short
 
 EOT = 49407
 
@@ -50,6 +50,15 @@ def pieces(prompts, k=0):
 def test_roles_by_token(model, template, name, context, named, rest):
     prompts = tpt_lib.class_prompts(model, [name], template=template)
     assert pieces(prompts) == [context, named, f"<start_of_text>{rest}<end_of_text>"]
+
+
+@pytest.mark.parametrize("words", ["seen", "seen from", "seen from far above"])
+@pytest.mark.parametrize(
+    ("template", "filled"), [("a photo of a {}.", "{0} cat."), ("{} in a photo!", "cat {0}!"), ("my {}", "{0} cat")]
+)
+def test_other_words_take_the_place_of_the_context(template, filled, words):
+    """The words of the context change, the punctuation stays."""
+    assert Template.parse(template).with_context(words.split()).fill("cat") == filled.format(words)
 
 
 def test_words_of_several_tokens_in_the_template(model):

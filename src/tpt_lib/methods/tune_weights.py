@@ -52,7 +52,7 @@ class Adapted:
         return Prediction(
             names=names,
             logits=torch.where(self.applied, after, before).detach(),
-            before=Prediction(names, before.detach()),
+            before=Prediction(names, before),
             tuned=self.applied if self.loss is not None else torch.zeros_like(self.applied),
             loss_before=self.loss,
             selected=self.selected,
