@@ -81,6 +81,18 @@ def test_convention_amounts_of_augmix(severity):
     assert (params.amount[params.operation < 0] == 0).all()
 
 
+def test_the_first_parameters_and_the_next_draws_do_not_depend_on_the_number():
+    def drawn(n):
+        stream = generator(5)
+        return [*vars(sample_augmix(n, (24, 32), generator=stream)).values(), torch.rand(4, generator=stream)]
+
+    *want, after = drawn(64)
+    for n in (0, 1, 2, 7, 63):
+        *got, next_draws = drawn(n)
+        assert all(some.equal(every[:n]) for some, every in zip(got, want, strict=True))
+        assert next_draws.equal(after)
+
+
 def test_convention_augmix_mixes_after_normalization():
     views = torch.randint(0, 256, (1, 3, 4, 4), dtype=torch.uint8)
     solarized = AugMix(

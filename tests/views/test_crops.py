@@ -142,6 +142,19 @@ def test_convention_boxes_are_the_first_of_ten_attempts_that_fits(size, scale, r
     assert crops.flip.tolist() == [coin < 0.5 for coin in draws[:, -1].tolist()]
 
 
+def test_the_first_boxes_and_the_next_draws_do_not_depend_on_the_number():
+    def drawn(n):
+        stream = generator(5)
+        crops = sample_crops(n, (37, 50), generator=stream)
+        return torch.stack([value.long() for value in vars(crops).values()], dim=1), torch.rand(4, generator=stream)
+
+    want, after = drawn(64)
+    for n in (0, 1, 2, 7, 63):
+        got, next_draws = drawn(n)
+        assert got.equal(want[:n])
+        assert next_draws.equal(after)
+
+
 def test_the_fallback_is_the_whole_image_if_its_ratio_is_allowed():
     crops = sample_crops(200, (100, 110), generator=generator(), scale=(1.0, 1.0), ratio=(3 / 4, 1.1))
     whole = (crops.height == 100) & (crops.width == 110)

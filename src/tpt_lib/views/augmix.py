@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from tpt_lib.views import augmix_operations as operations
+from tpt_lib.views.seeding import uniform_rows
 
 __all__ = ["AugMix", "apply_augmix", "sample_augmix"]
 
@@ -53,7 +54,7 @@ def sample_augmix(n: int, size: tuple[int, int], *, generator: torch.Generator, 
     Args:
         n: number of views.
         size: height and width of the views in pixels.
-        generator: source of randomness, on the CPU.
+        generator: source of randomness, on the CPU. The first parameters, and what it draws next, do not depend on ``n``.
         severity: highest level, above 0.1 and at most 10 (default 1). Higher is stronger.
 
     Returns:
@@ -68,7 +69,7 @@ def sample_augmix(n: int, size: tuple[int, int], *, generator: torch.Generator, 
     """
     check_severity(severity)
     steps = CHAINS * DEPTH
-    uniform = torch.rand(n, 1 + 2 * CHAINS + 3 * steps, generator=generator, dtype=torch.float64)
+    uniform = uniform_rows(n, 1 + 2 * CHAINS + 3 * steps, generator)
     plain, weight, depth, kind, level, coin = uniform.split((1, CHAINS, CHAINS, steps, steps, steps), dim=1)
     level = LOWEST_LEVEL + (severity - LOWEST_LEVEL) * level
     sign = 1 - 2 * (coin < 0.5).double()

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
+from tpt_lib.views.seeding import uniform_rows
+
 __all__ = ["Crops", "apply_crops", "sample_crops"]
 
 ATTEMPTS = 10
@@ -49,7 +51,7 @@ def sample_crops(
     Args:
         n: number of boxes.
         size: height and width of the image in pixels.
-        generator: source of randomness, on the CPU.
+        generator: source of randomness, on the CPU. The first boxes, and what it draws next, do not depend on ``n``.
         scale: lowest and highest share of the image's area that a box covers (default 0.08 to 1), sampled uniformly.
         ratio: lowest and highest width of a box over its height (default 3/4 to 4/3), sampled uniformly in the logarithm.
 
@@ -64,7 +66,7 @@ def sample_crops(
     """
     check_ranges(scale, ratio)
     height, width = size
-    uniform = torch.rand(n, 2 * ATTEMPTS + 3, generator=generator, dtype=torch.float64)
+    uniform = uniform_rows(n, 2 * ATTEMPTS + 3, generator)
     area, shape = uniform[:, :ATTEMPTS], uniform[:, ATTEMPTS : 2 * ATTEMPTS]
     area = height * width * (scale[0] + (scale[1] - scale[0]) * area)
     low, high = torch.tensor(ratio, dtype=torch.float64).log()
