@@ -249,6 +249,18 @@ def test_views_are_made_on_the_device_that_is_wanted(images):
     assert (views.device.type, views.shape, views.dtype) == ("meta", (3, 3, 32, 32), torch.float32)
 
 
+@pytest.mark.parametrize(("recipe", "most"), [("crop", 80), ("augmix", 400)])
+def test_an_accelerator_makes_all_views_in_few_operations(recipe, most, operations_on):
+    """And never waits: a meta tensor has no values to wait for."""
+    pixels = torch.zeros(3, 375, 500, dtype=torch.uint8)
+    with operations_on("meta") as counted:
+        augment_views(pixels, SPEC, recipe=recipe, device="meta")
+    with operations_on("meta") as half:
+        augment_views(pixels, SPEC, n_views=33, recipe=recipe, device="meta")
+    assert 30 < len(half.names) == len(counted.names) <= most
+    assert pixels.nbytes < counted.bytes <= 1.2e6
+
+
 @pytest.mark.parametrize("recipe", ["crop", "augmix"])
 def test_views_are_float32_whatever_torchs_default_is(recipe, images):
     want = augment_views(images[0], SMALL, n_views=4, recipe=recipe)

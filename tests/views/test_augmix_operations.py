@@ -3,9 +3,10 @@
 import pytest
 import torch
 from oracles.augmix import PIL_OPERATIONS
-from support.pictures import as_pil, difference, generator, levels
+from support.augmix import amounts
+from support.pictures import as_pil, difference, levels
 
-from tpt_lib.views import AugMix, sample_augmix
+from tpt_lib.views import AugMix
 from tpt_lib.views import augmix_operations as operations
 
 # levels of 255 that a pixel may differ from PIL's, and the share of pixels that may differ at all. Tables and whole pixels are
@@ -15,11 +16,6 @@ TOLERANCE = {"shear_x": (1, 1e-4), "shear_y": (1, 1e-4), "rotate": (1, 2e-3)}
 
 def test_operations_are_numbered_as_in_the_released_code():
     assert tuple(PIL_OPERATIONS) == AugMix.NAMES
-
-
-def amounts(name, n, severity, size=(224, 224)):
-    params = sample_augmix(40 * n, size, generator=generator(), severity=severity)
-    return params.amount[params.operation == AugMix.NAMES.index(name)][:n]
 
 
 def pil_batch(name, images, amount):

@@ -12,26 +12,18 @@ from hypothesis import strategies as st
 from oracles.crops import pil_crops
 from support.pictures import PHOTOS, difference, generator, load
 
-import tpt_lib.views.crops
 from tpt_lib.views import Crops, apply_crops, read_image, sample_crops
 
 
 @pytest.mark.parametrize("name", PHOTOS)
 @pytest.mark.parametrize("size", [(224, 224), (40, 64)])
-@pytest.mark.parametrize("device_takes_bytes", [True, False])
-def test_crops_are_torchvisions(name, size, device_takes_bytes, monkeypatch):
-    monkeypatch.setattr(tpt_lib.views.crops, "_resizes_bytes", lambda device: device_takes_bytes)
+def test_crops_are_torchvisions(name, size):
     image = load(name)
     crops = sample_crops(24, (image.height, image.width), generator=generator())
     assert 0 < crops.flip.sum() < 24
     apart = difference(apply_crops(read_image(image), crops, size), pil_crops(image, vars(crops).values(), size))
     assert apart.max() <= 1
-    assert apart.float().mean() <= (0.05 if device_takes_bytes else 0.3)
-
-
-def test_only_a_cpu_resizes_bytes():
-    assert tpt_lib.views.crops._resizes_bytes(torch.device("cpu"))
-    assert not tpt_lib.views.crops._resizes_bytes(torch.device("cuda"))
+    assert apart.float().mean() <= 0.05
 
 
 def torchvision_boxes(n, size, scale, ratio):
