@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.augmix import amounts
+from support.augmix import amounts, odd_cases
 from support.pictures import difference, generator, load
 
 import tpt_lib.views.augmix_batched
@@ -39,15 +39,7 @@ def test_each_operation_is_the_plain_one(name, severity, cut):
 
 @pytest.mark.parametrize("name", AugMix.NAMES)
 def test_operations_on_flat_tiny_and_oblong_images(name):
-    for images in (
-        torch.full((2, 3, 9, 9), 77, dtype=torch.uint8),
-        torch.randint(0, 256, (2, 3, 1, 1), dtype=torch.uint8),
-        torch.randint(0, 256, (2, 3, 31, 17), dtype=torch.uint8),
-        torch.randint(0, 2, (2, 3, 17, 31), dtype=torch.uint8) * 255,
-    ):
-        amount = amounts(name, 2, 1, images.shape[2:])
-        if name == "rotate":
-            amount = torch.tensor([2.0, -1.0], dtype=torch.float64)
+    for images, amount in odd_cases(name):
         want = getattr(augmix_operations, name)(images, amount)
         assert difference(batched(name, images, amount), want).max() <= 1
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from oracles.augmix import PIL_OPERATIONS
-from support.augmix import amounts
+from support.augmix import amounts, odd_cases
 from support.pictures import as_pil, difference, levels
 
 from tpt_lib.views import AugMix
@@ -41,15 +41,7 @@ def test_operations_change_photographs(name, cut):
 
 @pytest.mark.parametrize("name", AugMix.NAMES)
 def test_operations_on_flat_tiny_and_oblong_images(name):
-    for images in (
-        torch.full((2, 3, 9, 9), 77, dtype=torch.uint8),
-        torch.randint(0, 256, (2, 3, 1, 1), dtype=torch.uint8),
-        torch.randint(0, 256, (2, 3, 31, 17), dtype=torch.uint8),
-        torch.randint(0, 2, (2, 3, 17, 31), dtype=torch.uint8) * 255,
-    ):
-        amount = amounts(name, 2, 1, images.shape[2:])
-        if name == "rotate":
-            amount = torch.tensor([2.0, -1.0], dtype=torch.float64)
+    for images, amount in odd_cases(name):
         assert difference(getattr(operations, name)(images, amount), pil_batch(name, images, amount)).max() <= 1
 
 
