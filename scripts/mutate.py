@@ -50,7 +50,7 @@ TARGETS = {
 }
 
 # Names of constants that affect speed only, or are arbitrary; keyword arguments that a correct call never shows.
-UNSEEN_NAMES = {"FEW", "IN_CACHE", "TOKENS_A_GRAPH", "ROWS_A_GRAPH", "EPOCH_SEED", "HALF_SCALE"}
+UNSEEN_NAMES = {"FEW", "IN_CACHE", "MOST_TOGETHER", "TOKENS_A_GRAPH", "ROWS_A_GRAPH", "EPOCH_SEED", "HALF_SCALE"}
 UNSEEN_KEYWORDS = {"device", "memory_format", "non_blocking", "stacklevel", "strict"}
 
 # Mutants that compute the same as the original, each with the reason.
@@ -58,7 +58,6 @@ EQUIVALENT = {
     "features.encode:encode_views keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "features.encode:as_features keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "views.augmix_operations:translate_x number#2": "an image moved out of its frame has no columns left to be written to",
-    "views.crops:_resize chain#1": "a CPU resizes bytes as it resizes floats; float() is for devices that cannot",
     "views.crops:_middle comparison#1": "where the ratios are equal, both branches give the whole image",
     "views.augment:augment_views number#10": "images taken ahead are put back before the others",
     "models.identity:_mark number#1": "no version is negative, so any negative number stands for a missing one",

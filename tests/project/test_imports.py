@@ -12,8 +12,8 @@ types content text_files objectives prediction
 models.protocol models.identity models.structural_copy models.causal_towers models.module_clip
 models.weights_files models.open_clip models.openai models.transformers models.wrap models
 
-views.reading views.seeding views.preprocessing views.crops views.augmix_operations views.augmix
-views.settings views.augment views
+views.reading views.seeding views.devices views.preprocessing views.crops_batched views.crops
+views.augmix_parameters views.augmix_operations views.augmix_batched views.augmix views.settings views.augment views
 
 features.check features.encode features
 

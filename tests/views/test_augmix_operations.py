@@ -3,9 +3,10 @@
 import pytest
 import torch
 from oracles.augmix import PIL_OPERATIONS
-from support.pictures import as_pil, difference, generator, levels
+from support.augmix import amounts, odd_cases
+from support.pictures import as_pil, difference, levels
 
-from tpt_lib.views import AugMix, sample_augmix
+from tpt_lib.views import AugMix
 from tpt_lib.views import augmix_operations as operations
 
 # levels of 255 that a pixel may differ from PIL's, and the share of pixels that may differ at all. Tables and whole pixels are
@@ -15,11 +16,6 @@ TOLERANCE = {"shear_x": (1, 1e-4), "shear_y": (1, 1e-4), "rotate": (1, 2e-3)}
 
 def test_operations_are_numbered_as_in_the_released_code():
     assert tuple(PIL_OPERATIONS) == AugMix.NAMES
-
-
-def amounts(name, n, severity, size=(224, 224)):
-    params = sample_augmix(40 * n, size, generator=generator(), severity=severity)
-    return params.amount[params.operation == AugMix.NAMES.index(name)][:n]
 
 
 def pil_batch(name, images, amount):
@@ -45,15 +41,7 @@ def test_operations_change_photographs(name, cut):
 
 @pytest.mark.parametrize("name", AugMix.NAMES)
 def test_operations_on_flat_tiny_and_oblong_images(name):
-    for images in (
-        torch.full((2, 3, 9, 9), 77, dtype=torch.uint8),
-        torch.randint(0, 256, (2, 3, 1, 1), dtype=torch.uint8),
-        torch.randint(0, 256, (2, 3, 31, 17), dtype=torch.uint8),
-        torch.randint(0, 2, (2, 3, 17, 31), dtype=torch.uint8) * 255,
-    ):
-        amount = amounts(name, 2, 1, images.shape[2:])
-        if name == "rotate":
-            amount = torch.tensor([2.0, -1.0], dtype=torch.float64)
+    for images, amount in odd_cases(name):
         assert difference(getattr(operations, name)(images, amount), pil_batch(name, images, amount)).max() <= 1
 
 

@@ -12,26 +12,18 @@ from hypothesis import strategies as st
 from oracles.crops import pil_crops
 from support.pictures import PHOTOS, difference, generator, load
 
-import tpt_lib.views.crops
 from tpt_lib.views import Crops, apply_crops, read_image, sample_crops
 
 
 @pytest.mark.parametrize("name", PHOTOS)
 @pytest.mark.parametrize("size", [(224, 224), (40, 64)])
-@pytest.mark.parametrize("device_takes_bytes", [True, False])
-def test_crops_are_torchvisions(name, size, device_takes_bytes, monkeypatch):
-    monkeypatch.setattr(tpt_lib.views.crops, "_resizes_bytes", lambda device: device_takes_bytes)
+def test_crops_are_torchvisions(name, size):
     image = load(name)
     crops = sample_crops(24, (image.height, image.width), generator=generator())
     assert 0 < crops.flip.sum() < 24
     apart = difference(apply_crops(read_image(image), crops, size), pil_crops(image, vars(crops).values(), size))
     assert apart.max() <= 1
-    assert apart.float().mean() <= (0.05 if device_takes_bytes else 0.3)
-
-
-def test_only_a_cpu_resizes_bytes():
-    assert tpt_lib.views.crops._resizes_bytes(torch.device("cpu"))
-    assert not tpt_lib.views.crops._resizes_bytes(torch.device("cuda"))
+    assert apart.float().mean() <= 0.05
 
 
 def torchvision_boxes(n, size, scale, ratio):
@@ -140,6 +132,19 @@ def test_convention_boxes_are_the_first_of_ten_attempts_that_fits(size, scale, r
     got = torch.stack([crops.top, crops.left, crops.height, crops.width], dim=1)
     assert [tuple(box) for box in got.tolist()] == [box for box, _ in want]
     assert crops.flip.tolist() == [coin < 0.5 for coin in draws[:, -1].tolist()]
+
+
+def test_the_first_boxes_and_the_next_draws_do_not_depend_on_the_number():
+    def drawn(n):
+        stream = generator(5)
+        crops = sample_crops(n, (37, 50), generator=stream)
+        return torch.stack([value.long() for value in vars(crops).values()], dim=1), torch.rand(4, generator=stream)
+
+    want, after = drawn(64)
+    for n in (0, 1, 2, 7, 63):
+        got, next_draws = drawn(n)
+        assert got.equal(want[:n])
+        assert next_draws.equal(after)
 
 
 def test_the_fallback_is_the_whole_image_if_its_ratio_is_allowed():

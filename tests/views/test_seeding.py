@@ -9,7 +9,7 @@ from support.pictures import generator
 
 from tpt_lib import ImageSpec
 from tpt_lib.views import augment_views, image_generator, read_image
-from tpt_lib.views.seeding import as_seed
+from tpt_lib.views.seeding import as_seed, uniform_rows
 
 
 def test_an_images_stream_depends_on_nothing_else():
@@ -54,3 +54,11 @@ def test_a_seed_that_is_none(seed, no_shape_checks):
         as_seed(seed)
     with pytest.raises(TypeError, match=re.escape(f"seed must be an int or a torch.Generator, but got {kind}")):
         augment_views(torch.zeros(3, 40, 60), ImageSpec((32, 32)), seed=seed)
+
+
+def test_rows_are_drawn_as_torch_draws_them_and_never_twice():
+    stream = generator(3)
+    first, second, third = (uniform_rows(50, 4, stream) for _ in range(3))
+    assert first.equal(torch.rand(50, 4, generator=generator(3), dtype=torch.float64))
+    drawn = torch.cat([first, second, third]).flatten()
+    assert len(drawn.unique()) == 600

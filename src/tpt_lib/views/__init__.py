@@ -1,7 +1,8 @@
 """Turn images into views: reading, preprocessing, random crops, AugMix, and the randomness of each image."""
 
 from tpt_lib.views.augment import ViewsDataset, augment_views
-from tpt_lib.views.augmix import AugMix, apply_augmix, sample_augmix
+from tpt_lib.views.augmix import apply_augmix
+from tpt_lib.views.augmix_parameters import AugMix, sample_augmix
 from tpt_lib.views.crops import Crops, apply_crops, sample_crops
 from tpt_lib.views.preprocessing import preprocess
 from tpt_lib.views.reading import ImageError, read_image

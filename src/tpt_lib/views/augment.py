@@ -14,9 +14,11 @@ from typing_extensions import Unpack
 
 from tpt_lib.models.protocol import ImageSpec
 from tpt_lib.types import ImageLike, Images, Recipe, Seed, ViewOptions
-from tpt_lib.views.augmix import mix_into, sample_augmix
+from tpt_lib.views.augmix import mix_into
+from tpt_lib.views.augmix_parameters import sample_augmix
 from tpt_lib.views.crops import apply_crops, sample_crops
-from tpt_lib.views.preprocessing import plain_view
+from tpt_lib.views.devices import upload
+from tpt_lib.views.preprocessing import mean_and_std, plain_view
 from tpt_lib.views.reading import are_several, count_images, each_image, in_unit_range, read_image
 from tpt_lib.views.seeding import image_generator
 from tpt_lib.views.settings import ViewSettings
@@ -82,14 +84,20 @@ def augment_views(
 
 
 def make_views(out: Tensor, image: ImageLike, spec: ImageSpec, settings: ViewSettings) -> None:
-    """Write the views of one image into ``out`` ``(N, 3, H, W)``, on its device."""
+    """Write the views of one image into ``out`` ``(N, 3, H, W)``, on its device.
+
+    With an image on the CPU and ``out`` on an accelerator, the raw pixels, the plain view in bytes and the parameters of the
+    random views are copied to the device. The built-in recipes then run in a fixed number of operations, and the CPU does not
+    wait for any of them.
+    """
     pixels = read_image(image)
-    out[0] = plain_view(pixels, spec)
+    mean, std = mean_and_std(spec, out.device)
+    out[0] = plain_view(pixels, spec, mean, std)
     n, out = len(out) - 1, out[1:]
     if n == 0:
         return
     generator = image_generator(pixels, settings.seed)
-    pixels = pixels.to(out.device)
+    pixels = upload(pixels, out.device)
     if callable(settings.recipe):
         made = _checked(settings.recipe(pixels, spec.size, n, generator), (n, 3, *spec.size))
     else:
@@ -98,7 +106,7 @@ def make_views(out: Tensor, image: ImageLike, spec: ImageSpec, settings: ViewSet
         made = apply_crops(pixels, crops, spec.size)
     if settings.recipe == "augmix":
         made = mix_into(out, made, sample_augmix(n, spec.size, generator=generator, severity=settings.severity))
-    _normalize_into(out, made, spec)
+    _normalize_into(out, made, mean, std)
 
 
 class ViewsDataset(Dataset[Any]):
@@ -142,11 +150,11 @@ def _new_memory(shape: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.from_numpy(np.empty(shape, np.float32))
 
 
-def _normalize_into(out: Tensor, views: Tensor, spec: ImageSpec) -> None:
-    mean, std = (torch.tensor(v, device=out.device)[:, None, None] for v in (spec.mean, spec.std))
+def _normalize_into(out: Tensor, views: Tensor, mean: Tensor, std: Tensor) -> None:
     scale = 1 / (255 * std) if views.dtype == torch.uint8 else 1 / std
-    for one, view in zip(out, views, strict=True):  # one view at a time stays in the processor's cache
-        one.copy_(view).mul_(scale).sub_(mean / std)
+    together = 1 if out.device.type == "cpu" else len(out)  # one view at a time stays in the processor's cache
+    for some, made in zip(out.split(together), views.split(together), strict=True):
+        some.copy_(made).mul_(scale).sub_(mean / std)
 
 
 def _checked(views: Tensor, shape: tuple[int, ...]) -> Tensor:

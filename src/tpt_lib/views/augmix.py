@@ -1,110 +1,26 @@
-"""Apply AugMix (Hendrycks et al., ICLR 2020) as TPT's released code does: sample parameters, then apply them in batches."""
+"""Apply AugMix (Hendrycks et al., ICLR 2020) with given parameters."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from tpt_lib.views import augmix_operations as operations
+from tpt_lib.views.augmix_batched import mix_batched
+from tpt_lib.views.augmix_parameters import CHAINS, DEPTH, AugMix, shares_of, steps_of
+from tpt_lib.views.devices import fill
 
-__all__ = ["AugMix", "apply_augmix", "sample_augmix"]
-
-CHAINS, DEPTH = 3, 3
-
-LOWEST_LEVEL = 0.1
+__all__ = ["apply_augmix"]
 
 IN_CACHE = 4  # batch size of an operation on a CPU
-
-
-@dataclass(frozen=True)
-class AugMix:
-    """Hold the AugMix parameters of N views: three chains of one to three operations, and the weights of the mixture.
-
-    Args:
-        operation: index into ``AugMix.NAMES`` of each step of each chain ``(N, 3, 3)``; -1 after the chain's end.
-        amount: strength of each operation ``(N, 3, 3)``: degrees for ``rotate``, bits kept for ``posterize``, the lowest level
-            that ``solarize`` inverts, the tangent for shears, pixels for translations, 1 for ``autocontrast`` and
-            ``equalize``. Operations with amount 0 are skipped.
-        weight: weight of each chain in the mixture ``(N, 3)``, Dirichlet(1, 1, 1).
-        plain: weight of the unchanged view ``(N,)``, Beta(1, 1). The mixture has weight ``1 - plain``.
-    """
-
-    NAMES: ClassVar[tuple[str, ...]] = (
-        "autocontrast", "equalize", "posterize", "rotate", "solarize",
-        "shear_x", "shear_y", "translate_x", "translate_y",
-    )  # fmt: skip
-    operation: Int[Tensor, "n 3 3"]
-    amount: Float[Tensor, "n 3 3"]
-    weight: Float[Tensor, "n 3"]
-    plain: Float[Tensor, " n"]
-
-
-def sample_augmix(n: int, size: tuple[int, int], *, generator: torch.Generator, severity: int | float = 1) -> AugMix:
-    r"""Sample the AugMix parameters of N views.
-
-    Each operation has a level :math:`u \sim U(0.1, \mathrm{severity})`: rotate by :math:`\pm\lfloor 3u \rfloor` degrees,
-    posterize to :math:`4 - \lfloor 0.4u \rfloor` bits, solarize from :math:`256 - \lfloor 25.6u \rfloor` on, shear by
-    :math:`\pm 0.03u`, translate by :math:`\pm\lfloor u\,\mathrm{size} / 30 \rfloor` pixels.
-
-    Args:
-        n: number of views.
-        size: height and width of the views in pixels.
-        generator: source of randomness, on the CPU.
-        severity: highest level, above 0.1 and at most 10 (default 1). Higher is stronger.
-
-    Returns:
-        Parameters on the CPU, for ``apply_augmix``.
-
-    Raises:
-        ValueError: if ``severity`` is out of range.
-
-    >>> params = sample_augmix(63, (224, 224), generator=torch.Generator().manual_seed(0))
-    >>> params.operation.shape, params.weight.shape
-    (torch.Size([63, 3, 3]), torch.Size([63, 3]))
-    """
-    check_severity(severity)
-    steps = CHAINS * DEPTH
-    uniform = torch.rand(n, 1 + 2 * CHAINS + 3 * steps, generator=generator, dtype=torch.float64)
-    plain, weight, depth, kind, level, coin = uniform.split((1, CHAINS, CHAINS, steps, steps, steps), dim=1)
-    level = LOWEST_LEVEL + (severity - LOWEST_LEVEL) * level
-    sign = 1 - 2 * (coin < 0.5).double()
-    amounts = {
-        "autocontrast": torch.ones_like(level),
-        "equalize": torch.ones_like(level),
-        "posterize": 4 - (0.4 * level).floor(),
-        "rotate": sign * (3 * level).floor(),
-        "solarize": 256 - (25.6 * level).floor(),
-        "shear_x": sign * 0.03 * level,
-        "shear_y": sign * 0.03 * level,
-        "translate_x": sign * (level * size[1] / 30).floor(),
-        "translate_y": sign * (level * size[0] / 30).floor(),
-    }
-    operation = (kind * len(AugMix.NAMES)).long()
-    amount = torch.stack([amounts[name] for name in AugMix.NAMES]).gather(0, operation[None])[0]
-    ended = torch.arange(DEPTH) > (depth * DEPTH).long()[..., None]
-    exponential = -(1 - weight).log()  # divided by their sum, exponentials are Dirichlet(1, 1, 1)
-    return AugMix(
-        operation.view(ended.shape).masked_fill(ended, -1),
-        amount.view(ended.shape).masked_fill(ended, 0),
-        exponential / exponential.sum(dim=1, keepdim=True),
-        plain[:, 0],
-    )
-
-
-def check_severity(severity: int | float) -> None:
-    """Raise a ``ValueError`` if a severity is out of range."""
-    if not LOWEST_LEVEL < severity <= 10:
-        raise ValueError(f"augmix: severity must be above {LOWEST_LEVEL} and at most 10, but got {severity}")
 
 
 def apply_augmix(views: UInt8[Tensor, "n 3 h w"], params: AugMix) -> Float[Tensor, "n 3 h w"]:
     """Apply AugMix with given parameters.
 
-    Convention: operations are PIL's, on 8 bits. Their results are mixed in float32.
+    Convention: operations are PIL's, on 8 bits. Their results are mixed in float32. On an accelerator, all views are made
+    together, and the CPU does not wait for it.
 
     Args:
         views: uint8 pixels ``(N, 3, H, W)``, as ``apply_crops`` returns them.
@@ -117,7 +33,7 @@ def apply_augmix(views: UInt8[Tensor, "n 3 h w"], params: AugMix) -> Float[Tenso
     Raises:
         ValueError: if there are parameters for another number of views.
 
-    >>> params = sample_augmix(2, (8, 8), generator=torch.Generator().manual_seed(0))
+    >>> params = tpt_lib.views.sample_augmix(2, (8, 8), generator=torch.Generator().manual_seed(0))
     >>> apply_augmix(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), params).shape
     torch.Size([2, 3, 8, 8])
     """
@@ -128,27 +44,27 @@ def apply_augmix(views: UInt8[Tensor, "n 3 h w"], params: AugMix) -> Float[Tenso
 
 def mix_into(mixed: Tensor, views: Tensor, params: AugMix) -> Tensor:
     """Write the result of ``apply_augmix`` to ``mixed`` and return it."""
-    plain = params.plain[:, None]
-    share = torch.cat([plain, (1 - plain) * params.weight], dim=1).to(views.device, torch.float32) / 255
+    return fill(mixed, _mix_one_by_one, mix_batched, views, params)
+
+
+def _mix_one_by_one(mixed: Tensor, views: Tensor, params: AugMix) -> None:
+    shares = shares_of(params)
     chains = _chains(views, params)
     for i, view in enumerate(views):  # one view at a time stays in the processor's cache
-        torch.mul(view.float(), share[i, 0], out=mixed[i])
+        torch.mul(view.float(), shares[i, 0], out=mixed[i])
         for k in range(CHAINS):
-            mixed[i].addcmul_(chains[CHAINS * i + k].float(), share[i, 1 + k])
-    return mixed
+            mixed[i].addcmul_(chains[CHAINS * i + k].float(), shares[i, 1 + k])
 
 
 def _chains(views: Tensor, params: AugMix) -> list[Tensor]:
     """Return the last image of each chain. At each step, an operation is applied to a batch of images."""
     images = [view for view in views for _ in range(CHAINS)]
-    batch_size = IN_CACHE if views.device.type == "cpu" else len(images)
     for step in range(DEPTH):
-        operation, amount = params.operation[..., step].flatten(), params.amount[..., step].flatten().double()
-        for kind, name in enumerate(AugMix.NAMES):
-            chosen = ((operation == kind) & (amount != 0)).nonzero()[:, 0].tolist()
-            for first in range(0, len(chosen), batch_size):
-                rows = chosen[first : first + batch_size]
-                batch = getattr(operations, name)(torch.stack([images[i] for i in rows]), amount[rows])
+        for name, chosen, amount in steps_of(params, step):
+            for first in range(0, len(chosen), IN_CACHE):
+                rows = chosen[first : first + IN_CACHE].tolist()
+                batch = torch.stack([images[i] for i in rows])
+                batch = getattr(operations, name)(batch, amount[first : first + IN_CACHE])
                 for i, image in zip(rows, batch, strict=True):
                     images[i] = image
     return images

@@ -9,6 +9,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
+from tpt_lib.views.crops_batched import cut_boxes
+from tpt_lib.views.devices import fill
+from tpt_lib.views.seeding import uniform_rows
+
 __all__ = ["Crops", "apply_crops", "sample_crops"]
 
 ATTEMPTS = 10
@@ -49,7 +53,7 @@ def sample_crops(
     Args:
         n: number of boxes.
         size: height and width of the image in pixels.
-        generator: source of randomness, on the CPU.
+        generator: source of randomness, on the CPU. The first boxes, and what it draws next, do not depend on ``n``.
         scale: lowest and highest share of the image's area that a box covers (default 0.08 to 1), sampled uniformly.
         ratio: lowest and highest width of a box over its height (default 3/4 to 4/3), sampled uniformly in the logarithm.
 
@@ -64,7 +68,7 @@ def sample_crops(
     """
     check_ranges(scale, ratio)
     height, width = size
-    uniform = torch.rand(n, 2 * ATTEMPTS + 3, generator=generator, dtype=torch.float64)
+    uniform = uniform_rows(n, 2 * ATTEMPTS + 3, generator)
     area, shape = uniform[:, :ATTEMPTS], uniform[:, ATTEMPTS : 2 * ATTEMPTS]
     area = height * width * (scale[0] + (scale[1] - scale[0]) * area)
     low, high = torch.tensor(ratio, dtype=torch.float64).log()
@@ -95,6 +99,8 @@ def apply_crops(
 ) -> UInt8[Tensor, "n 3 h w"]:
     """Cut boxes from an image, mirror some, and resize all to one size (bilinear, antialiased).
 
+    On an accelerator, all boxes are cut together, and the CPU does not wait for it.
+
     Args:
         pixels: raw uint8 image ``(3, H, W)``, as ``read_image`` returns it, on any device.
         crops: the N boxes, from ``sample_crops``.
@@ -113,22 +119,18 @@ def apply_crops(
     boxes = torch.stack([crops.top, crops.left, crops.height, crops.width], dim=1)
     if len(boxes) and (boxes[:, :2] + boxes[:, 2:] > torch.tensor(pixels.shape[1:])).any():
         raise ValueError(f"apply_crops: a box ends outside the image, which is {tuple(pixels.shape[1:])}")
+    boxes = torch.cat([boxes, crops.flip[:, None].to(boxes.dtype)], dim=1)
     views = torch.empty(len(boxes), 3, *size, dtype=torch.uint8, device=pixels.device)
-    for out, (top, left, height, width), flip in zip(views, boxes.tolist(), crops.flip.tolist(), strict=True):
-        view = _resize(pixels[:, top : top + height, left : left + width], size)
-        out.copy_(view.flip(-1) if flip else view)
-    return views
+    return fill(views, _cut_one_by_one, cut_boxes, pixels, boxes)
 
 
-def _resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    pixels = pixels[None].contiguous(memory_format=torch.channels_last)  # on which torch's uint8 kernel is fastest
-    if _resizes_bytes(pixels.device):
-        return F.interpolate(pixels, size, mode="bilinear", antialias=True)[0]
-    return F.interpolate(pixels.float(), size, mode="bilinear", antialias=True)[0].round().byte()
-
-
-def _resizes_bytes(device: torch.device) -> bool:
-    return device.type == "cpu"
+def _cut_one_by_one(out: Tensor, pixels: Tensor, boxes: Tensor) -> None:
+    """Do what ``cut_boxes`` does with torch's uint8 kernel, which is fast on a CPU and needs one call per box."""
+    for view, (top, left, height, width, flip) in zip(out, boxes.tolist(), strict=True):
+        box = pixels[None, :, top : top + height, left : left + width]
+        box = box.contiguous(memory_format=torch.channels_last)  # on which the kernel is fastest
+        resized = F.interpolate(box, view.shape[1:], mode="bilinear", antialias=True)[0]
+        view.copy_(resized.flip(-1) if flip else resized)
 
 
 def _middle(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tpt_lib.models.protocol import ImageSpec
 from tpt_lib.types import ImageLike
+from tpt_lib.views.devices import upload
 from tpt_lib.views.reading import read_image
 
 __all__ = ["preprocess"]
@@ -31,11 +32,25 @@ def preprocess(image: ImageLike, spec: ImageSpec) -> Float[Tensor, "3 h w"]:
     >>> preprocess(torch.zeros(3, 40, 60, dtype=torch.uint8), ImageSpec((32, 32))).shape
     torch.Size([3, 32, 32])
     """
-    return plain_view(read_image(image), spec).to(image.device if isinstance(image, Tensor) else "cpu")
+    device = image.device if isinstance(image, Tensor) else torch.device("cpu")
+    return plain_view(read_image(image), spec, *mean_and_std(spec, device))
 
 
-def plain_view(pixels: Tensor, spec: ImageSpec) -> Tensor:
-    """Preprocess 8-bit pixels with PIL, as the published models are evaluated."""
+def mean_and_std(spec: ImageSpec, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the mean and standard deviation of each channel on a device, both ``(3, 1, 1)``."""
+    mean, std = upload(torch.tensor([spec.mean, spec.std], dtype=torch.float32), device)[..., None, None]
+    return mean, std
+
+
+def plain_view(pixels: Tensor, spec: ImageSpec, mean: Tensor, std: Tensor) -> Tensor:
+    """Preprocess 8-bit pixels of the CPU with PIL, as the published models are evaluated, and normalize on another device.
+
+    What is copied to the device are bytes, so the view is the same on every device.
+    """
+    return upload(_resized_levels(pixels, spec), mean.device).float().div_(255).sub_(mean).div_(std)
+
+
+def _resized_levels(pixels: Tensor, spec: ImageSpec) -> Tensor:
     import PIL.Image
     from torchvision.transforms.v2 import InterpolationMode
     from torchvision.transforms.v2 import functional as tv
@@ -46,8 +61,7 @@ def plain_view(pixels: Tensor, spec: ImageSpec) -> Tensor:
     pad_h, pad_w = (max(0, want - got) for want, got in zip(spec.size, target, strict=True))
     if pad_h or pad_w:
         image = tv.pad(image, [pad_w // 2, pad_h // 2, (pad_w + 1) // 2, (pad_h + 1) // 2], fill=spec.fill)
-    plain = tv.to_dtype(tv.to_image(tv.center_crop(image, list(spec.size))), torch.float32, scale=True)
-    return tv.normalize(plain.as_subclass(Tensor), list(spec.mean), list(spec.std))
+    return tv.pil_to_tensor(tv.center_crop(image, list(spec.size)))
 
 
 def _without_ends(pixels: Tensor, spec: ImageSpec) -> Tensor:

@@ -6,7 +6,7 @@ import hashlib
 import operator
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from tpt_lib.types import Seed
@@ -18,7 +18,8 @@ def image_generator(pixels: UInt8[Tensor, "3 h w"], seed: Seed = 0) -> torch.Gen
     """Return the random generator of one image, which depends on the seed and the pixels only.
 
     Args:
-        pixels: uint8 pixels ``(3, H, W)``, as ``read_image`` returns them.
+        pixels: uint8 pixels ``(3, H, W)``, as ``read_image`` returns them. Pixels on an accelerator are copied to the CPU, and
+            the CPU waits for that; call this before you move them.
         seed: an int (default 0), or a ``torch.Generator`` from which an int is drawn.
 
     Returns:
@@ -44,3 +45,20 @@ def as_seed(seed: Seed) -> int:
     if not hasattr(seed, "__index__"):
         raise TypeError(f"seed must be an int or a torch.Generator, but got {type(seed).__name__}")
     return operator.index(seed)
+
+
+def uniform_rows(n: int, width: int, generator: torch.Generator) -> Float[Tensor, "n width"]:
+    """Draw the random numbers of n views, so that the first views are the same whatever n is.
+
+    Args:
+        n: number of views.
+        width: number of draws per view.
+        generator: source of randomness, on the CPU. It is left in a state that does not depend on n either.
+
+    Returns:
+        Uniform float64 numbers in [0, 1).
+    """
+    after = as_seed(generator.clone_state())
+    rows = torch.rand(n, width, generator=generator, dtype=torch.float64)
+    generator.manual_seed(after)
+    return rows

@@ -9,7 +9,7 @@ from typing_extensions import Unpack
 
 from tpt_lib.content import describe
 from tpt_lib.types import Recipe, ViewOptions, check_options
-from tpt_lib.views.augmix import check_severity
+from tpt_lib.views.augmix_parameters import check_severity
 from tpt_lib.views.crops import check_ranges
 from tpt_lib.views.seeding import as_seed
 
