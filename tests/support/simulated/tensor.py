@@ -1,0 +1,129 @@
+"""Tensors of the simulated device, and what each operation on them counts as."""
+
+import torch
+from support.simulated.counts import current_counts
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+
+DEVICE = "sim:0"
+FREE = {"_unsafe_view", "_local_scalar_dense", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+WAITING = {
+    "_linalg_check_errors", "_pack_padded_sequence", "_unique", "_unique2", "allclose", "bincount", "equal", "isin",
+    "masked_select", "nonzero", "unique_consecutive", "unique_dim",
+}  # fmt: skip
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
+
+
+class SimulatedTensor(torch.Tensor):
+    """A tensor that says it is on the device, with ``values`` on the CPU."""
+
+    @staticmethod
+    def __new__(cls, values):
+        layout = {"strides": values.stride(), "storage_offset": values.storage_offset(), "dtype": values.dtype}
+        return torch.Tensor._make_wrapper_subclass(cls, values.shape, **layout, device=torch.device(DEVICE))
+
+    def __init__(self, values):
+        self.values = values
+
+    @classmethod
+    def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
+        return run(operation, args, kwargs or {})
+
+    def __repr__(self, **_):
+        return f"SimulatedTensor({self.values}, device='{DEVICE}')"
+
+    def __format__(self, spec):
+        return format(self.item(), spec) if self.ndim == 0 else repr(self)
+
+    def tolist(self):
+        return self.cpu().tolist()
+
+    def numpy(self, **_):
+        raise TypeError(f"can't convert {DEVICE} device type tensor to numpy. Use Tensor.cpu() to copy it to the host.")
+
+    def __array__(self, *_, **__):
+        return self.numpy()
+
+
+def on_host(value):
+    """Return tensors, or a structure that holds some, as CPU tensors with the same values; nothing is counted."""
+    return tree_map_only(SimulatedTensor, lambda tensor: tensor.values.detach().clone(), value)
+
+
+def run(operation, args, kwargs):
+    """Count an operation, compute it on the CPU, and wrap its result."""
+    name = operation._schema.name.removeprefix("aten::")
+    if torch.Tag.inplace_view in operation.tags:
+        raise NotImplementedError(f"the simulated device cannot change the shape of a tensor in place, as {name} does")
+    refuse_strangers(name, args, kwargs)
+    to_host = kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cpu"
+    count(operation, name, args, kwargs, to_host)
+    host_args, host_kwargs = tree_map(_as_host, (args, kwargs))
+    result = operation(*host_args, **host_kwargs)
+    written, returned = _written(operation, args, kwargs), operation._schema.returns
+    if any(isinstance(x, SimulatedTensor) and x.shape != x.values.shape for x in written):
+        raise NotImplementedError(f"the simulated device cannot resize the output of {name}")
+    if written and all(each.alias_info is not None for each in returned):
+        return written[0] if len(returned) == 1 else tuple(written[: len(returned)]) or None
+    return result if to_host else tree_map_only(torch.Tensor, SimulatedTensor, result)
+
+
+def refuse_strangers(name, args, kwargs):
+    """Raise CUDA's error where tensors of both devices meet. Single numbers may, and so may indices on the CPU."""
+    if name in ("copy_", "_to_copy"):
+        return
+    indexed = name in INDEXING and isinstance(args[0], SimulatedTensor)
+    tensors = [x for x in tree_leaves((args[2:] if indexed else args, kwargs)) if isinstance(x, torch.Tensor)]
+    joined = name in ("cat", "stack")
+    strangers = [x for x in tensors if not isinstance(x, SimulatedTensor) and (joined or x.ndim > 0)]
+    if strangers:
+        shapes = ", ".join(str(tuple(x.shape)) for x in strangers)
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE} and cpu! "
+            f"({name} was given CPU tensors of shape {shapes})"
+        )
+
+
+def count(operation, name, args, kwargs, to_host):
+    """Count an operation as one launch, unless it is free, and the copies and the wait that it causes."""
+    counts = current_counts()
+    if not (operation.is_view or name in FREE):
+        counts.launch(name)
+    if name == "copy_" and not isinstance(args[0], SimulatedTensor):
+        counts.download(args[1], non_blocking=args[2] if len(args) > 2 else False)
+    elif name == "copy_" and not isinstance(args[1], SimulatedTensor):
+        counts.upload(args[1])
+    elif name == "_to_copy" and to_host:
+        counts.download(args[0], non_blocking=kwargs.get("non_blocking", False))
+    elif name == "_local_scalar_dense":
+        counts.download(args[0])
+    elif name in INDEXING:
+        for index in args[1]:
+            if isinstance(index, torch.Tensor) and not isinstance(index, SimulatedTensor):
+                counts.upload(index)
+    size_unknown = name == "repeat_interleave" and kwargs.get("output_size") is None
+    if name in WAITING or size_unknown or _has_a_mask(name, args):
+        counts.wait()
+
+
+def _has_a_mask(name, args):
+    """Return whether an operation looks up where a mask is true; a single number from the host is filled in instead."""
+    if name not in INDEXING:
+        return False
+    masks = [x for x in args[1] if isinstance(x, SimulatedTensor) and x.dtype in (torch.bool, torch.uint8)]
+    fill = len(args) > 2 and not isinstance(args[2], SimulatedTensor) and args[2].numel() == 1
+    return bool(masks) and not fill
+
+
+def _as_host(x):
+    if isinstance(x, SimulatedTensor):
+        return x.values
+    return torch.device("cpu") if isinstance(x, torch.device) else x
+
+
+def _written(operation, args, kwargs):
+    """Return the tensors that an operation changes."""
+    found = []
+    for at, argument in enumerate(operation._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            found += tree_leaves(args[at] if at < len(args) else kwargs.get(argument.name))
+    return [x for x in found if isinstance(x, torch.Tensor)]
