@@ -1,8 +1,10 @@
 """Tensors of the simulated device, and what each operation on them counts as."""
 
+import functools
+
 import torch
 from support.simulated.counts import current_counts
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 DEVICE = "sim:0"
 FREE = {"_unsafe_view", "_local_scalar_dense", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
@@ -57,14 +59,13 @@ def run(operation, args, kwargs):
     refuse_strangers(name, args, kwargs)
     to_host = kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cpu"
     count(operation, name, args, kwargs, to_host)
-    host_args, host_kwargs = tree_map(_as_host, (args, kwargs))
-    result = operation(*host_args, **host_kwargs)
+    result = operation(*_mapped(_as_host, args), **_mapped(_as_host, kwargs))
     written, returned = _written(operation, args, kwargs), operation._schema.returns
     if any(isinstance(x, SimulatedTensor) and x.shape != x.values.shape for x in written):
         raise NotImplementedError(f"the simulated device cannot resize the output of {name}")
     if written and all(each.alias_info is not None for each in returned):
         return written[0] if len(returned) == 1 else tuple(written[: len(returned)]) or None
-    return result if to_host else tree_map_only(torch.Tensor, SimulatedTensor, result)
+    return result if to_host else _mapped(_as_simulated, result)
 
 
 def refuse_strangers(name, args, kwargs):
@@ -72,9 +73,9 @@ def refuse_strangers(name, args, kwargs):
     if name in ("copy_", "_to_copy"):
         return
     indexed = name in INDEXING and isinstance(args[0], SimulatedTensor)
-    tensors = [x for x in tree_leaves((args[2:] if indexed else args, kwargs)) if isinstance(x, torch.Tensor)]
     joined = name in ("cat", "stack")
-    strangers = [x for x in tensors if not isinstance(x, SimulatedTensor) and (joined or x.ndim > 0)]
+    met = _tensors(args[2:] if indexed else args) + _tensors(kwargs)
+    strangers = [x for x in met if not isinstance(x, SimulatedTensor) and (joined or x.ndim > 0)]
     if strangers:
         shapes = ", ".join(str(tuple(x.shape)) for x in strangers)
         raise RuntimeError(
@@ -114,16 +115,41 @@ def _has_a_mask(name, args):
     return bool(masks) and not fill
 
 
+def _written(operation, args, kwargs):
+    """Return the tensors that an operation changes."""
+    found = []
+    for at, name in _changed_arguments(operation):
+        found += _tensors(args[at] if at < len(args) else kwargs.get(name))
+    return found
+
+
+@functools.cache
+def _changed_arguments(operation):
+    """Return the position and the name of each argument that an operation changes."""
+    arguments = enumerate(operation._schema.arguments)
+    return [(at, each.name) for at, each in arguments if each.alias_info is not None and each.alias_info.is_write]
+
+
 def _as_host(x):
     if isinstance(x, SimulatedTensor):
         return x.values
     return torch.device("cpu") if isinstance(x, torch.device) else x
 
 
-def _written(operation, args, kwargs):
-    """Return the tensors that an operation changes."""
+def _as_simulated(x):
+    return SimulatedTensor(x) if isinstance(x, torch.Tensor) else x
+
+
+def _mapped(function, x):
+    """Apply a function to what tuples, lists and dicts hold; torch's pytree takes most of the time of an operation."""
+    if isinstance(x, tuple | list):
+        return type(x)([_mapped(function, each) for each in x])
+    if isinstance(x, dict):
+        return {key: _mapped(function, each) for key, each in x.items()}
+    return function(x)
+
+
+def _tensors(x):
     found = []
-    for at, argument in enumerate(operation._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            found += tree_leaves(args[at] if at < len(args) else kwargs.get(argument.name))
-    return [x for x in found if isinstance(x, torch.Tensor)]
+    _mapped(lambda each: found.append(each) if isinstance(each, torch.Tensor) else None, x)
+    return found
