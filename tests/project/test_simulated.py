@@ -171,15 +171,20 @@ def test_numbers_and_indices_of_the_host_may_come():
     assert x.index_put((torch.tensor([0]),), torch.tensor(5.0)).tolist() == [5, 2]
 
 
-def test_what_it_cannot_do_is_refused():
+def test_numpy_needs_a_copy_on_the_host():
     with pytest.raises(TypeError, match=r"Use Tensor\.cpu"):
         to_device(1).numpy()
-    with pytest.raises(NotImplementedError, match="change the shape of a tensor in place, as squeeze_ does"):
-        to_device(1).squeeze_()
-    with pytest.raises(NotImplementedError, match="cannot resize the output of sort"):
-        torch.sort(
-            to_device(2, 1), out=(torch.empty(0, device=DEVICE), torch.empty(0, device=DEVICE, dtype=torch.long))
-        )
+
+
+def test_shapes_change_in_place():
+    x = to_device(1, 2)[None]
+    assert (x.squeeze_().shape, x.tolist()) == ((2,), [1, 2])
+    assert (x @ x).shape == ()
+    out = torch.empty(0, device=DEVICE), torch.empty(0, device=DEVICE, dtype=torch.long)
+    torch.sort(to_device(2, 1), out=out)
+    assert (out[0].shape, out[0].tolist(), out[1].tolist()) == ((2,), [1, 2], [1, 0])
+    module = to_simulated(nn.Linear(2, 3)).to(torch.float64)
+    assert module(x.double()).shape == (3,)
 
 
 def test_a_module_is_copied_to_the_device_and_computes_the_same():

@@ -30,6 +30,15 @@ class SimulatedTensor(torch.Tensor):
     def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
         return run(operation, args, kwargs or {})
 
+    @property
+    def data(self):
+        return self.detach()
+
+    @data.setter
+    def data(self, other):
+        torch.Tensor.data.__set__(self, other)
+        self.values = other.values
+
     def __repr__(self, **_):
         return f"SimulatedTensor({self.values}, device='{DEVICE}')"
 
@@ -54,15 +63,14 @@ def on_host(value):
 def run(operation, args, kwargs):
     """Count an operation, compute it on the CPU, and wrap its result."""
     name = operation._schema.name.removeprefix("aten::")
-    if torch.Tag.inplace_view in operation.tags:
-        raise NotImplementedError(f"the simulated device cannot change the shape of a tensor in place, as {name} does")
     refuse_strangers(name, args, kwargs)
     to_host = kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cpu"
     count(operation, name, args, kwargs, to_host)
     result = operation(*_mapped(_as_host, args), **_mapped(_as_host, kwargs))
     written, returned = _written(operation, args, kwargs), operation._schema.returns
-    if any(isinstance(x, SimulatedTensor) and x.shape != x.values.shape for x in written):
-        raise NotImplementedError(f"the simulated device cannot resize the output of {name}")
+    for tensor in written:
+        if isinstance(tensor, SimulatedTensor) and tensor.shape != tensor.values.shape:
+            tensor.data = SimulatedTensor(tensor.values)
     if written and all(each.alias_info is not None for each in returned):
         return written[0] if len(returned) == 1 else tuple(written[: len(returned)]) or None
     return result if to_host else _mapped(_as_simulated, result)
@@ -87,7 +95,7 @@ def refuse_strangers(name, args, kwargs):
 def count(operation, name, args, kwargs, to_host):
     """Count an operation as one launch, unless it is free, and the copies and the wait that it causes."""
     counts = current_counts()
-    if not (operation.is_view or name in FREE):
+    if not (operation.is_view or torch.Tag.inplace_view in operation.tags or name in FREE):
         counts.launch(name)
     if name == "copy_" and not isinstance(args[0], SimulatedTensor):
         counts.download(args[1], non_blocking=args[2] if len(args) > 2 else False)
