@@ -66,13 +66,16 @@ class Cost:
         )
 
 
-def narrow_module():
-    """Return a CLIP with the layers of ViT-B/16's towers, and its image size, that takes little time to run."""
+def narrow_module(width=32, heads=2):
+    """Return a CLIP with the layers of ViT-B/16's towers, and its image size, that takes little time to run.
+
+    ViT-B/16's text tower has a width of 512 and 8 heads.
+    """
     import open_clip
 
     torch.manual_seed(0)
     vision = {"image_size": SPEC.size[0], "patch_size": 112, "width": 32, "head_width": 16, "layers": LAYERS}
-    return open_clip.CLIP(16, vision, {"width": 32, "heads": 2, "layers": LAYERS}).eval().requires_grad_(False)
+    return open_clip.CLIP(16, vision, {"width": width, "heads": heads, "layers": LAYERS}).eval().requires_grad_(False)
 
 
 def calls_of(module):
