@@ -32,6 +32,7 @@ RUNS = {  # the arguments of each benchmark, in full and for a trial
     "views": ("", "--pairs 2"),
     "evaluate": ("--images 4", "--pairs 1 --images 2"),
     "imports": ("", "--pairs 2"),
+    "launches": ("", "--quick"),
 }
 PACKAGES = ("tpt_lib", "torch", "torchvision", "open_clip_torch", "pillow")
 LABELS = {"classes": "classes K", "views": "views N", "steps": "steps", "images": "images"}
@@ -125,6 +126,12 @@ ViT-S/32, 100 classes, 64 views: `evaluate` over a bare loop of `tpt_classify` o
 
 {_against(found["evaluate"]["times"], "bare loop", "over the bare loop")}
 
+## What an accelerator is asked to do
+
+ViT-B/16's text tower on a simulated accelerator, counted and not timed; see [GPUs](gpu.md) for what each count means.
+
+{_launches(found["launches"])}
+
 ## Importing
 
 Time of `import tpt_lib` after torch, in fresh processes: {_spread(found["imports"]["times"]["import tpt_lib"])} s.
@@ -191,6 +198,23 @@ def _views(found: dict[str, Any]) -> str:
         }
         for recipe in ("crop", "augmix")
     ]
+    return Table(tuple(rows)).to_markdown()
+
+
+def _launches(found: dict[str, Any]) -> str:
+    bars = {(each["call"], each["count"]): each["bar"] for each in found["bars"]}
+
+    def shown(call: str, count: str) -> str:
+        bar = f" (bar {bars[call, count]:,})" if (call, count) in bars else ""
+        return f"{found['costs'][call][count]:,.0f}{bar}"
+
+    titles = {
+        "launches": "launches per image",
+        "synchronizations": "synchronizations",
+        "bytes_in": "bytes to the device per image",
+        "bytes_from_worker": "bytes from a worker per image",
+    }
+    rows = [{"call": call, **{title: shown(call, count) for count, title in titles.items()}} for call in found["costs"]]
     return Table(tuple(rows)).to_markdown()
 
 

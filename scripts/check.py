@@ -15,6 +15,7 @@ CHECKS = [
     ["scripts/examples.py"],
     ["scripts/architectures.py", "--check"],
     ["scripts/methods.py", "--check"],
+    ["scripts/costs.py", "--check"],
     ["scripts/site.py"],
     ["scripts/notebooks.py", "--check"],
     ["-m", "pytest", "--numprocesses=auto", "--dist=loadfile", "--durations=10"],

@@ -34,3 +34,14 @@ def photo():
     import skimage.data
 
     return PIL.Image.fromarray(skimage.data.chelsea())
+
+
+@pytest.fixture
+def simulated():
+    """The counts of a simulated accelerator, which is available during the test."""
+    from support.simulated import AVAILABLE, WHY_NOT, counting
+
+    if not AVAILABLE:
+        pytest.skip(WHY_NOT)
+    with counting() as counts:
+        yield counts

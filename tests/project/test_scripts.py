@@ -1,5 +1,6 @@
 """The scripts that a person runs, in small."""
 
+import importlib
 import importlib.util
 import json
 import pathlib
@@ -56,6 +57,10 @@ def measurements():
         "bongard": {"times": {"plain loop": two, "one problem": [0.5, 0.5]}, "memory_gb": 0.1},
         "views": {"crop": views, "augmix": views}, "evaluate": {"times": {"bare loop": two, "evaluate": two}},
         "imports": {"times": {"import tpt_lib": two}},
+        "launches": {
+            "costs": {"63 crops": {"launches": 673.0, "synchronizations": 0, "bytes_in": 1164636.0, "bytes_from_worker": 0}},
+            "bars": [{"call": "63 crops", "count": "launches", "bar": 80}],
+        },
     }  # fmt: skip
 
 
@@ -66,6 +71,7 @@ def test_the_page_of_benchmarks():
     text = bench.page(found)
     assert "| tpt_lib, K=200 | 2 (1-3) | 1.25 (1-1.5) |" in text
     assert "| one problem | 0.5 (0.5-0.5) | 4 (2-6) |" in text
+    assert "| 63 crops | 673 (bar 80) | 0 | 1,164,636 | 0 |" in text
     assert "Settings that are not varied: 100 classes, 1 image." in text
     assert "| 1 | 2 (1-3) | 0.75 (0.5-1) | 2.5 (2-3) | 10 |" in text
     assert platform.node() not in text or not platform.node()
@@ -77,7 +83,11 @@ def test_the_page_of_benchmarks():
 
 def test_every_benchmark_is_run():
     bench = script("bench")
-    assert set(bench.RUNS) == {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"harness"}
+    assert set(bench.RUNS) == {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {
+        "cost_model",
+        "gpu",
+        "harness",
+    }
 
 
 def test_rounds_are_interleaved():
@@ -118,6 +128,61 @@ def test_peak_memory_in_a_process_of_its_own():
         print(harness.peak_gb() - before)
     """
     assert harness.in_own_process("-c", code) == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.fixture
+def cost_model(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("cost_model")
+
+
+def test_the_cost_model_by_hand(cost_model):
+    gpu = cost_model.Gpu("made up", peak=10e12, half_peak=40e12, bandwidth=2e9, launch=5e-6)
+    work = cost_model.ImageWork(launches=1000, image_flops=2e12, text_flops=1e12, bytes_moved=1e6)
+    assert cost_model.predicted_seconds(gpu, work) == pytest.approx(0.005 + 0.2 + 0.1 + 0.0005)
+    assert cost_model.predicted_seconds(gpu, work, half=True) == pytest.approx(0.005 + 0.05 + 0.1 + 0.0005)
+
+
+def test_the_work_of_an_image_is_what_was_counted(cost_model):
+    calls = ("tpt_predict, K=200", "tpt_predict, K=1000", "tpt_predict, K=200, batch of 8", "63 crops", "encode_views")
+    costs = {call: {"launches": 10**at, "bytes_in": 2 * 10**at} for at, call in enumerate(calls)}
+    found = cost_model.works({"costs": costs, "flops": {"view": 3, "text": {"200": 5, "1000": 7}}})
+    assert found["views and their features"] == cost_model.ImageWork(11000, 3 * 64, 0, 2000)
+    assert found["TPT, K=200, batch of 8"] == cost_model.ImageWork(11100, 3 * 64, 5, 2200)
+    assert found["TPT, K=200, one image"] == cost_model.ImageWork(11001, 3 * 64, 5, 2002)
+    assert found["TPT, K=1000, one image"] == cost_model.ImageWork(11010, 3 * 64, 7, 2020)
+
+
+def test_the_tables_of_the_page_on_gpus_are_those_of_the_counts():
+    costs = script("costs")
+    text, found = costs.PAGE.read_text(), json.loads(costs.COUNTS.read_text())
+    assert costs.page(text, found) == text, "run python scripts/costs.py --tables"
+    found["costs"]["63 crops"]["launches"] += 10**6
+    assert costs.page(text, found) != text
+    with pytest.raises(SystemExit, match="one place for the table of counts, but has 0"):
+        costs.page("", found)
+
+
+@pytest.mark.slow
+def test_measured_next_to_predicted(tmp_path):
+    small = "--device cpu --architecture ViT-S-32-alt --classes 3 --batch-size 2 --views 2 --pairs 1 --json found.json"
+    command = [sys.executable, ROOT / "benchmarks/gpu.py", *small.split()]
+    said = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    times = json.loads((tmp_path / "found.json").read_text())["times"]
+    assert list(times) == ["views and their features", "TPT, K=3, batch of 2"]
+    (seconds,) = times["TPT, K=3, batch of 2"]
+    assert f"| TPT, K=3, batch of 2 | {seconds:.3f}  ({seconds:.3f}-{seconds:.3f}) | - |" in said
+
+
+@pytest.mark.usefixtures("cost_model")
+def test_a_prediction_for_a_gpu_that_is_known():
+    gpu = script("gpu", "benchmarks")
+    known = gpu.known_gpu("NVIDIA GeForce RTX 4090")
+    assert (known.name, gpu.known_gpu("Radeon")) == ("RTX 4090", None)
+    work = gpu.works(json.loads(gpu.COUNTS.read_text()))["TPT, K=200, batch of 8"]
+    table = gpu.table(["TPT, K=200, batch of 8"], {"TPT, K=200, batch of 8": [1.0, 3.0]}, known, half=True)
+    predicted = gpu.predicted_seconds(known, work, half=True)
+    assert table.splitlines()[-1] == f"| TPT, K=200, batch of 8 | 2.000  (1.000-3.000) | {predicted:.3f} |"
 
 
 @pytest.mark.slow
