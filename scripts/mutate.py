@@ -44,6 +44,8 @@ TARGETS = {
     "views.*": "",
     "methods.*": "",
     "methods.bongard_prediction": "methods/test_bongard.py",
+    "methods.coop_identity": "methods/test_coop_checkpoint.py",
+    "prompts.names": "prompts/test_class_prompts.py conformance/test_hostile_inputs.py",
     "evaluation.metrics": "",
     "evaluation.significance": "",
     "models.identity": "",
@@ -55,8 +57,8 @@ UNSEEN_KEYWORDS = {"device", "memory_format", "non_blocking", "stacklevel", "str
 
 # Mutants that compute the same as the original, each with the reason.
 EQUIVALENT = {
-    "features.encode:encode_views keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
-    "features.encode:as_features keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
+    "features.encode:_encoded keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
+    "features.encode:as_features keyword#2": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "views.augmix_operations:translate_x number#2": "an image moved out of its frame has no columns left to be written to",
     "views.crops:_middle comparison#1": "where the ratios are equal, both branches give the whole image",
     "views.augment:augment_views number#10": "images taken ahead are put back before the others",
