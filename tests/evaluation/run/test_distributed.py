@@ -158,9 +158,12 @@ variables = {"PYTHONPATH": os.environ["PYTHONPATH"], "OMP_NUM_THREADS": "1"}
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": variables})
 
 class Endless(Noise):
+    started = sys.argv[2]
+
     def __getitem__(self, i):
-        open(sys.argv[2], "w").close()
-        time.sleep(0.1 if i else 3600)
+        if i == 0:
+            time.sleep(3600)
+        open(self.started, "w").close()
         os._exit(1)  # an actor that always dies, next to one that never ends
 
 run(sys.argv[1], Endless(2), backend="ray", num_workers=2)
@@ -174,9 +177,10 @@ def test_signals_end_a_run_on_ray(sent, tmp_path):
     command = [sys.executable, "-c", ENDLESS, str(tmp_path / "run.jsonl"), str(started)]
     child = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL)
     try:
-        while not started.exists() and child.poll() is None:
+        deadline = time.monotonic() + 120
+        while not started.exists() and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert child.poll() is None
+        assert (started.exists(), child.poll()) == (True, None)
         child.send_signal(sent)
         assert child.wait(timeout=120) != 0
     finally:
