@@ -56,10 +56,19 @@ def test_a_model_gives_the_features_of_the_cpu(name):
         own = encode_prompts(model, class_prompts(model, NAMES))
         return text.detach(), gradient, encode_views(model, views), own.detach()
 
+    def state(model):
+        tensors = model.module.state_dict(keep_vars=True).items()
+        return {key: (id(x), x._version, x.requires_grad, x.grad, x.dtype) for key, x in tensors}, on_host(
+            dict(tensors)
+        )
+
     cpu, device = both(name)
+    marks, weights = state(device)
     for found, want in zip(features(device), features(cpu), strict=True):
         assert str(found.device) == DEVICE
         assert (on_host(found) - want).norm() <= 1e-5 * want.norm()
+    assert state(device)[0] == marks
+    assert all(torch.equal(now, weights[key]) for key, now in state(device)[1].items())
 
 
 @pytest.mark.parametrize("name", ZOO)

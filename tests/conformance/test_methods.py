@@ -1,7 +1,7 @@
 """Every registered method against the contract of episodic methods: f(model, prompts, features) -> Prediction.
 
 A method that needs views gets views of a small model, the others their features. What holds here holds for every entry of the
-registry, so that a new method needs no test of its own for it.
+registry, so that a new method needs no test of its own for it. Everything is run on the CPU and on a simulated accelerator.
 """
 
 import functools
@@ -11,6 +11,7 @@ import pytest
 import torch
 from support.cases import state
 from support.prompting import NAMES, cocoop, coop, words
+from support.simulated import to_simulated
 from support.zoo import fresh
 
 import tpt_lib
@@ -22,17 +23,34 @@ TUNING = {"tpt", "memo_clip"}
 SOME = ["a photo of a {}.", "the {}.", "a {} in a video game."]
 
 
+class Now:
+    """Where the present test runs."""
+
+    device = "cpu"
+
+
+@pytest.fixture(autouse=True, params=["cpu", pytest.param("sim:0", marks=pytest.mark.slow)])
+def device(request, monkeypatch):
+    if request.param != "cpu":
+        request.getfixturevalue("simulated")
+    monkeypatch.setattr(Now, "device", request.param)
+
+
 @functools.cache
-def model():
+def model_on(device):
     """At scale 30, where probabilities of views differ and entropies are not all 0."""
     found = fresh("open_clip-vit")
     with torch.no_grad():
         found.module.logit_scale.fill_(math.log(30))
-    return found
+    return found if device == "cpu" else tpt_lib.wrap(to_simulated(found.module))
+
+
+def model():
+    return model_on(Now.device)
 
 
 def views_of(number=8, seed=0):
-    return torch.randn(number, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(number, 3, 32, 32, generator=torch.Generator().manual_seed(seed)).to(Now.device)
 
 
 def function_of(name):
@@ -214,7 +232,7 @@ def test_several_templates_work_or_are_refused_by_name(name):
 ])  # fmt: skip
 def test_bad_features(name, features, message):
     with pytest.raises(ValueError, match=message):
-        get_method(name).predict(model(), words(model()), features)
+        get_method(name).predict(model(), words(model()), features.to(Now.device))
 
 
 @pytest.mark.parametrize("name", METHODS)

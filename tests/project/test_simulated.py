@@ -187,6 +187,15 @@ def test_shapes_change_in_place():
     assert module(x.double()).shape == (3,)
 
 
+def test_inference_mode():
+    x = to_device(1, 2)
+    with torch.inference_mode():
+        assert not x.detach().is_inference()
+        assert not x[:1].is_inference()
+        assert (x + 1).is_inference()
+        assert (x + 1)[:1].is_inference()
+
+
 def test_a_module_is_copied_to_the_device_and_computes_the_same():
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.GELU())
     copied = to_simulated(module)

@@ -30,7 +30,7 @@ def state(module):
     digest = hashlib.sha256()
     for name, tensor in module.state_dict(keep_vars=True).items():
         digest.update(f"{name} {tensor.requires_grad} {tensor.grad} {tensor.dtype}".encode())
-        digest.update(tensor.detach().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     ids = [id(t) for t in (*module.parameters(), *module.buffers())]
     hooks = [(len(m._forward_hooks), len(m._forward_pre_hooks), m.training) for m in module.modules()]
     return digest.hexdigest(), ids, hooks, [sorted(vars(m)) for m in module.modules()]

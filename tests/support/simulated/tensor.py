@@ -1,5 +1,6 @@
 """Tensors of the simulated device, and what each operation on them counts as."""
 
+import contextlib
 import functools
 
 import torch
@@ -73,7 +74,13 @@ def run(operation, args, kwargs):
             tensor.data = SimulatedTensor(tensor.values)
     if written and all(each.alias_info is not None for each in returned):
         return written[0] if len(returned) == 1 else tuple(written[: len(returned)]) or None
-    return result if to_host else _mapped(_as_simulated, result)
+    if to_host:
+        return result
+    of_normal = (
+        operation.is_view and not args[0].is_inference()
+    )  # whose views are normal tensors in inference mode, too
+    with torch.inference_mode(False) if of_normal else contextlib.nullcontext():
+        return _mapped(_as_simulated, result)
 
 
 def refuse_strangers(name, args, kwargs):
