@@ -29,7 +29,14 @@ from tpt_lib.models.open_clip import load_open_clip
 from tpt_lib.models.protocol import ClipLike, ImageSpec
 from tpt_lib.models.transformers import load_transformers
 from tpt_lib.models.wrap import wrap
-from tpt_lib.objectives import entropy, marginal_entropy, select_confident
+from tpt_lib.objectives import (
+    entropy,
+    marginal_entropy,
+    mean_entropy,
+    select_confident,
+    select_similar,
+    weighted_entropy,
+)
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.checkpoints import load_prompt, save_prompt
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
@@ -83,6 +90,7 @@ __all__ = [
     "load_tiny_drawings",
     "load_transformers",
     "marginal_entropy",
+    "mean_entropy",
     "memo_classify",
     "memo_clip_predict",
     "methods",
@@ -93,6 +101,7 @@ __all__ = [
     "read_image",
     "save_prompt",
     "select_confident",
+    "select_similar",
     "template_ensemble_predict",
     "text",
     "tpt_classify",
@@ -101,6 +110,7 @@ __all__ = [
     "types",
     "views",
     "vote_predict",
+    "weighted_entropy",
     "wrap",
     "zero_shot_predict",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 from tpt_lib.models.identity import digest
 from tpt_lib.prompts.class_prompts import ClassPrompts
 
-__all__ = ["describe"]
+__all__ = ["describe", "prompts_digest"]
 
 
 def describe(method: Any, prompts: Any) -> str:
@@ -30,10 +30,11 @@ def describe(method: Any, prompts: Any) -> str:
         method = method.func
     options = ", ".join(f"{key}={_named(value)}" for key, value in sorted(keywords.items()))
     several = prompts if isinstance(prompts, list | tuple) else [prompts]
-    return f"{_named(method)}({options}) on {' + '.join(_prompts_digest(one) for one in several)}"
+    return f"{_named(method)}({options}) on {' + '.join(prompts_digest(one) for one in several)}"
 
 
-def _prompts_digest(prompts: ClassPrompts) -> str:
+def prompts_digest(prompts: ClassPrompts) -> str:
+    """Return a digest of everything that the text features of prompts depend on, except the model."""
     parts = []
     for one in (prompts, *prompts.others):
         parts += [one.ids, one.roles, one.context]
