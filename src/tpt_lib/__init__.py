@@ -24,6 +24,7 @@ from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tpt import tpt_classify, tpt_predict
 from tpt_lib.methods.view_average import average_predict
 from tpt_lib.methods.view_vote import vote_predict
+from tpt_lib.methods.zero import zero_predict
 from tpt_lib.methods.zero_shot import zero_shot_predict
 from tpt_lib.models.open_clip import load_open_clip
 from tpt_lib.models.protocol import ClipLike, ImageSpec
@@ -112,5 +113,6 @@ __all__ = [
     "vote_predict",
     "weighted_entropy",
     "wrap",
+    "zero_predict",
     "zero_shot_predict",
 ]
