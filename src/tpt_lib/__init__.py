@@ -24,6 +24,7 @@ from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tpt import tpt_classify, tpt_predict
 from tpt_lib.methods.view_average import average_predict
 from tpt_lib.methods.view_vote import vote_predict
+from tpt_lib.methods.vte import vte_predict
 from tpt_lib.methods.zero import zero_predict
 from tpt_lib.methods.zero_shot import zero_shot_predict
 from tpt_lib.models.open_clip import load_open_clip
@@ -111,6 +112,7 @@ __all__ = [
     "types",
     "views",
     "vote_predict",
+    "vte_predict",
     "weighted_entropy",
     "wrap",
     "zero_predict",

@@ -12,6 +12,7 @@ from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tpt import TptOptions, tpt_classify, tpt_predict
 from tpt_lib.methods.view_average import average_predict
 from tpt_lib.methods.view_vote import vote_predict
+from tpt_lib.methods.vte import vte_predict
 from tpt_lib.methods.zero import zero_predict
 from tpt_lib.methods.zero_shot import zero_shot_predict
 
@@ -40,6 +41,7 @@ __all__ = [
     "tpt_classify",
     "tpt_predict",
     "vote_predict",
+    "vte_predict",
     "zero_predict",
     "zero_shot_predict",
 ]
