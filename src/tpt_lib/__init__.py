@@ -20,6 +20,7 @@ from tpt_lib.methods.classify import classify
 from tpt_lib.methods.coop import fit_cocoop, fit_coop
 from tpt_lib.methods.memo import memo_classify
 from tpt_lib.methods.memo_clip import memo_clip_predict
+from tpt_lib.methods.mta import mta_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tpt import tpt_classify, tpt_predict
 from tpt_lib.methods.view_average import average_predict
@@ -97,6 +98,7 @@ __all__ = [
     "memo_clip_predict",
     "methods",
     "models",
+    "mta_predict",
     "paper",
     "plots",
     "prompts",

@@ -7,6 +7,7 @@ from tpt_lib.methods.classify import classify
 from tpt_lib.methods.coop import Fitted, fit_cocoop, fit_coop
 from tpt_lib.methods.memo import memo_classify, memo_predict
 from tpt_lib.methods.memo_clip import memo_clip_predict
+from tpt_lib.methods.mta import mta_predict
 from tpt_lib.methods.prompt_ensemble import prompt_ensemble_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tpt import TptOptions, tpt_classify, tpt_predict
@@ -36,6 +37,7 @@ __all__ = [
     "memo_clip_predict",
     "memo_predict",
     "method",
+    "mta_predict",
     "prompt_ensemble_predict",
     "template_ensemble_predict",
     "tpt_classify",
