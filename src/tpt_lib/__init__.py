@@ -22,6 +22,7 @@ from tpt_lib.methods.memo import memo_classify
 from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.mta import mta_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
+from tpt_lib.methods.tps import tps_predict
 from tpt_lib.methods.tpt import tpt_classify, tpt_predict
 from tpt_lib.methods.view_average import average_predict
 from tpt_lib.methods.view_vote import vote_predict
@@ -108,6 +109,7 @@ __all__ = [
     "select_similar",
     "template_ensemble_predict",
     "text",
+    "tps_predict",
     "tpt_classify",
     "tpt_predict",
     "tune_prompt",

@@ -10,6 +10,7 @@ from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.mta import mta_predict
 from tpt_lib.methods.prompt_ensemble import prompt_ensemble_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
+from tpt_lib.methods.tps import tps_predict
 from tpt_lib.methods.tpt import TptOptions, tpt_classify, tpt_predict
 from tpt_lib.methods.view_average import average_predict
 from tpt_lib.methods.view_vote import vote_predict
@@ -40,6 +41,7 @@ __all__ = [
     "mta_predict",
     "prompt_ensemble_predict",
     "template_ensemble_predict",
+    "tps_predict",
     "tpt_classify",
     "tpt_predict",
     "vote_predict",
