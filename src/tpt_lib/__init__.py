@@ -18,6 +18,7 @@ from tpt_lib.methods.bongard import bongard_prototype, bongard_tpt, bongard_tpt_
 from tpt_lib.methods.bongard_prediction import BongardPrediction
 from tpt_lib.methods.classify import classify
 from tpt_lib.methods.coop import fit_cocoop, fit_coop
+from tpt_lib.methods.ctpt import ctpt_predict
 from tpt_lib.methods.memo import memo_classify
 from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.mta import mta_predict
@@ -73,6 +74,7 @@ __all__ = [
     "class_prompts",
     "classify",
     "compare",
+    "ctpt_predict",
     "encode_images",
     "encode_prompts",
     "encode_views",

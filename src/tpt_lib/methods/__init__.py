@@ -5,6 +5,7 @@ from tpt_lib.methods.bongard import bongard_prototype, bongard_tpt, bongard_tpt_
 from tpt_lib.methods.bongard_prediction import BongardPrediction
 from tpt_lib.methods.classify import classify
 from tpt_lib.methods.coop import Fitted, fit_cocoop, fit_coop
+from tpt_lib.methods.ctpt import ctpt_predict, text_dispersion
 from tpt_lib.methods.memo import memo_classify, memo_predict
 from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.mta import mta_predict
@@ -30,6 +31,7 @@ __all__ = [
     "bongard_tpt",
     "bongard_tpt_many",
     "classify",
+    "ctpt_predict",
     "fit_cocoop",
     "fit_coop",
     "get_method",
@@ -41,6 +43,7 @@ __all__ = [
     "mta_predict",
     "prompt_ensemble_predict",
     "template_ensemble_predict",
+    "text_dispersion",
     "tps_predict",
     "tpt_classify",
     "tpt_predict",
