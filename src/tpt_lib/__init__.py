@@ -22,6 +22,7 @@ from tpt_lib.methods.ctpt import ctpt_predict
 from tpt_lib.methods.memo import memo_classify
 from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.mta import mta_predict
+from tpt_lib.methods.otpt import otpt_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tps import tps_predict
 from tpt_lib.methods.tpt import tpt_classify, tpt_predict
@@ -102,6 +103,7 @@ __all__ = [
     "methods",
     "models",
     "mta_predict",
+    "otpt_predict",
     "paper",
     "plots",
     "prompts",

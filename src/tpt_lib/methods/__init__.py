@@ -9,6 +9,7 @@ from tpt_lib.methods.ctpt import ctpt_predict, text_dispersion
 from tpt_lib.methods.memo import memo_classify, memo_predict
 from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.mta import mta_predict
+from tpt_lib.methods.otpt import otpt_predict, text_overlap
 from tpt_lib.methods.prompt_ensemble import prompt_ensemble_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tps import tps_predict
@@ -41,9 +42,11 @@ __all__ = [
     "memo_predict",
     "method",
     "mta_predict",
+    "otpt_predict",
     "prompt_ensemble_predict",
     "template_ensemble_predict",
     "text_dispersion",
+    "text_overlap",
     "tps_predict",
     "tpt_classify",
     "tpt_predict",
