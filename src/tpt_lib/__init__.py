@@ -23,6 +23,7 @@ from tpt_lib.methods.memo import memo_classify
 from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.mta import mta_predict
 from tpt_lib.methods.otpt import otpt_predict
+from tpt_lib.methods.rtpt import rtpt_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tps import tps_predict
 from tpt_lib.methods.tpt import tpt_classify, tpt_predict
@@ -108,6 +109,7 @@ __all__ = [
     "plots",
     "prompts",
     "read_image",
+    "rtpt_predict",
     "save_prompt",
     "select_confident",
     "select_similar",
