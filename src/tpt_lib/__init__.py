@@ -23,6 +23,7 @@ from tpt_lib.methods.memo import memo_classify
 from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.mta import mta_predict
 from tpt_lib.methods.otpt import otpt_predict
+from tpt_lib.methods.rlcf import rlcf_predict
 from tpt_lib.methods.rtpt import rtpt_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tps import tps_predict
@@ -109,6 +110,7 @@ __all__ = [
     "plots",
     "prompts",
     "read_image",
+    "rlcf_predict",
     "rtpt_predict",
     "save_prompt",
     "select_confident",

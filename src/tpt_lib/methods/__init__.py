@@ -11,6 +11,7 @@ from tpt_lib.methods.memo_clip import memo_clip_predict
 from tpt_lib.methods.mta import mta_predict
 from tpt_lib.methods.otpt import otpt_predict, text_overlap
 from tpt_lib.methods.prompt_ensemble import prompt_ensemble_predict
+from tpt_lib.methods.rlcf import rlcf_predict
 from tpt_lib.methods.rtpt import rtpt_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
 from tpt_lib.methods.tps import tps_predict
@@ -45,6 +46,7 @@ __all__ = [
     "mta_predict",
     "otpt_predict",
     "prompt_ensemble_predict",
+    "rlcf_predict",
     "rtpt_predict",
     "template_ensemble_predict",
     "text_dispersion",
