@@ -12,7 +12,8 @@ from oracles import tpt as oracle
 from support.cases import model_of
 
 import tpt_lib
-from tpt_lib import mean_entropy, select_confident, select_similar, weighted_entropy
+from tpt_lib import select_confident
+from tpt_lib.methods import mean_entropy, select_similar, weighted_entropy
 
 INF = torch.inf
 

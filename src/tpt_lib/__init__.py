@@ -18,33 +18,18 @@ from tpt_lib.methods.bongard import bongard_prototype, bongard_tpt, bongard_tpt_
 from tpt_lib.methods.bongard_prediction import BongardPrediction
 from tpt_lib.methods.classify import classify
 from tpt_lib.methods.coop import fit_cocoop, fit_coop
-from tpt_lib.methods.ctpt import ctpt_predict
 from tpt_lib.methods.memo import memo_classify
 from tpt_lib.methods.memo_clip import memo_clip_predict
-from tpt_lib.methods.mta import mta_predict
-from tpt_lib.methods.otpt import otpt_predict
-from tpt_lib.methods.rlcf import rlcf_predict
-from tpt_lib.methods.rtpt import rtpt_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
-from tpt_lib.methods.tps import tps_predict
 from tpt_lib.methods.tpt import tpt_classify, tpt_predict
 from tpt_lib.methods.view_average import average_predict
 from tpt_lib.methods.view_vote import vote_predict
-from tpt_lib.methods.vte import vte_predict
-from tpt_lib.methods.zero import zero_predict
 from tpt_lib.methods.zero_shot import zero_shot_predict
 from tpt_lib.models.open_clip import load_open_clip
 from tpt_lib.models.protocol import ClipLike, ImageSpec
 from tpt_lib.models.transformers import load_transformers
 from tpt_lib.models.wrap import wrap
-from tpt_lib.objectives import (
-    entropy,
-    marginal_entropy,
-    mean_entropy,
-    select_confident,
-    select_similar,
-    weighted_entropy,
-)
+from tpt_lib.objectives import entropy, marginal_entropy, select_confident
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.checkpoints import load_prompt, save_prompt
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
@@ -77,7 +62,6 @@ __all__ = [
     "class_prompts",
     "classify",
     "compare",
-    "ctpt_predict",
     "encode_images",
     "encode_prompts",
     "encode_views",
@@ -99,34 +83,24 @@ __all__ = [
     "load_tiny_drawings",
     "load_transformers",
     "marginal_entropy",
-    "mean_entropy",
     "memo_classify",
     "memo_clip_predict",
     "methods",
     "models",
-    "mta_predict",
-    "otpt_predict",
     "paper",
     "plots",
     "prompts",
     "read_image",
-    "rlcf_predict",
-    "rtpt_predict",
     "save_prompt",
     "select_confident",
-    "select_similar",
     "template_ensemble_predict",
     "text",
-    "tps_predict",
     "tpt_classify",
     "tpt_predict",
     "tune_prompt",
     "types",
     "views",
     "vote_predict",
-    "vte_predict",
-    "weighted_entropy",
     "wrap",
-    "zero_predict",
     "zero_shot_predict",
 ]

@@ -215,7 +215,9 @@ def test_a_reward_is_computed_once_per_image(monkeypatch):
     for image, total in zip(images_of(), sums, strict=True):
         torch.testing.assert_close(total, rewards.by_hand(image, NAMES, n_views=6).sum(), atol=1e-4, rtol=1e-4)
     want = [
-        tpt_lib.rlcf_predict(model, prompts, features_of(image), reward=rewards.by_hand(image, NAMES, n_views=6))
+        tpt_lib.methods.rlcf_predict(
+            model, prompts, features_of(image), reward=rewards.by_hand(image, NAMES, n_views=6)
+        )
         for image in images_of()
     ]
     assert table.rows[0]["entropy"] == pytest.approx(float(sum(one.entropy for one in want)) / 3, rel=1e-2)

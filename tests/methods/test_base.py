@@ -100,10 +100,10 @@ def test_presets_are_the_authors_settings(name, preset, keywords):
 
 
 def test_a_keyword_beats_a_preset():
-    mine = functools.partial(tpt_lib.rlcf_predict, steps=2, lr=1.0)
+    mine = functools.partial(tpt_lib.methods.rlcf_predict, steps=2, lr=1.0)
     assert get_method(mine, preset="pets").predict.keywords == {"steps": 2, "lr": 1.0}
     assert get_method(functools.partial(mine, sampled=4), preset="pets").predict.keywords["steps"] == 2
-    other = functools.partial(tpt_lib.rlcf_predict, lr=1.0)
+    other = functools.partial(tpt_lib.methods.rlcf_predict, lr=1.0)
     assert get_method(other, preset="pets").predict.keywords == {"lr": 1.0, "steps": 5}
 
 

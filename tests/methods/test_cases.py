@@ -184,6 +184,6 @@ def test_rewards_that_cannot_be_used():
 
 def test_presets_reach_the_cases():
     prompts = words()
-    own = functools.partial(tpt_lib.ctpt_predict, weight=1.0)
+    own = functools.partial(tpt_lib.methods.ctpt_predict, weight=1.0)
     cases = as_cases("caller", {"a": "ctpt", "b": own, "c": "tpt"}, prompts, preset="imagenet-a")
     assert [getattr(case.entry.predict, "keywords", {}) for case in cases] == [{"weight": 20.0}, {"weight": 1.0}, {}]

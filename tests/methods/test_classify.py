@@ -84,14 +84,14 @@ def test_several_images_are_judged_one_by_one_by_several_clips():
         views = tpt_lib.augment_views(one, model.image_spec, n_views=6)
         second = tpt_lib.encode_views(both[1][0], views) @ tpt_lib.encode_prompts(*both[1]).detach().T
         judged = [rewards.by_hand(one, NAMES, n_views=6), second]
-        want = tpt_lib.rlcf_predict(model, prompts, tpt_lib.encode_views(model, views), reward=judged)
+        want = tpt_lib.methods.rlcf_predict(model, prompts, tpt_lib.encode_views(model, views), reward=judged)
         torch.testing.assert_close(found.logits, want.logits, atol=1e-3, rtol=0)
 
 
 def test_a_preset_changes_the_settings():
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
     found = classify(model, image(), prompts, method="ctpt", preset="imagenet-a", n_views=6)
-    method = functools.partial(tpt_lib.ctpt_predict, weight=20.0)
+    method = functools.partial(tpt_lib.methods.ctpt_predict, weight=20.0)
     assert torch.equal(found.logits, classify(model, image(), prompts, method=method, n_views=6).logits)
     assert not torch.equal(found.logits, classify(model, image(), prompts, method="ctpt", n_views=6).logits)
 

@@ -8,8 +8,8 @@ from oracles.tpt import plain_loss
 from support.prompt_tuning import plain_case
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tpt_lib import ctpt_predict, otpt_predict, tpt_predict
-from tpt_lib.methods import text_dispersion, text_overlap
+from tpt_lib import tpt_predict
+from tpt_lib.methods import ctpt_predict, otpt_predict, text_dispersion, text_overlap
 
 METHODS = {
     "ctpt": (ctpt_predict, lambda text, weight: -weight * plain_dispersion(text), (50.0, 20.0)),

@@ -5,7 +5,7 @@ import torch
 from oracles.followers import plain_mta
 from support.text_features import case_of
 
-from tpt_lib import mta_predict
+from tpt_lib.methods import mta_predict
 from tpt_lib.methods.mean_shift import mean_shift
 
 

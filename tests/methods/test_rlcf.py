@@ -5,7 +5,8 @@ import torch
 from oracles.followers import confident, plain_policy_loss, plain_tuning
 from support.prompt_tuning import plain_case
 
-from tpt_lib import class_prompts, rlcf_predict
+from tpt_lib import class_prompts
+from tpt_lib.methods import rlcf_predict
 
 
 def rewards_of(*shape, seed=3):

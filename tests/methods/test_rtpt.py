@@ -6,7 +6,7 @@ from oracles.followers import confident, plain_reliability, plain_tuning
 from oracles.tpt import plain_entropy
 from support.prompt_tuning import plain_case
 
-from tpt_lib import rtpt_predict
+from tpt_lib.methods import rtpt_predict
 
 
 def plain_rtpt(case, number, steps=1, **weights):

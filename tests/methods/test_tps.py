@@ -5,8 +5,7 @@ import torch
 from oracles.followers import plain_tps
 from support.text_features import case_of
 
-from tpt_lib import tps_predict
-from tpt_lib.methods import tune_features
+from tpt_lib.methods import tps_predict, tune_features
 
 VARIANTS = [("shift", False), ("scale", False), ("both", False), ("shift", True), ("both", True)]
 

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from oracles.followers import plain_vte
 from support.text_features import case_of
 
-from tpt_lib import class_logits, vte_predict
+from tpt_lib import class_logits
+from tpt_lib.methods import vte_predict
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 1.0])

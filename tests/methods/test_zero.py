@@ -6,7 +6,8 @@ from oracles.followers import plain_zero
 from support.prompting import saying
 from support.text_features import case_of
 
-from tpt_lib import vote_predict, zero_predict
+from tpt_lib import vote_predict
+from tpt_lib.methods import zero_predict
 
 
 @pytest.mark.parametrize("temperature", [0.0, 2**-10])

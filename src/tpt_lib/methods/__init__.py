@@ -21,6 +21,7 @@ from tpt_lib.methods.view_vote import vote_predict
 from tpt_lib.methods.vte import vte_predict
 from tpt_lib.methods.zero import zero_predict
 from tpt_lib.methods.zero_shot import zero_shot_predict
+from tpt_lib.objectives import mean_entropy, select_similar, weighted_entropy
 
 __all__ = [
     "BongardPrediction",
@@ -39,6 +40,7 @@ __all__ = [
     "fit_coop",
     "get_method",
     "list_methods",
+    "mean_entropy",
     "memo_classify",
     "memo_clip_predict",
     "memo_predict",
@@ -48,6 +50,7 @@ __all__ = [
     "prompt_ensemble_predict",
     "rlcf_predict",
     "rtpt_predict",
+    "select_similar",
     "template_ensemble_predict",
     "text_dispersion",
     "text_overlap",
@@ -56,6 +59,7 @@ __all__ = [
     "tpt_predict",
     "vote_predict",
     "vte_predict",
+    "weighted_entropy",
     "zero_predict",
     "zero_shot_predict",
 ]

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tpt_lib.logits import class_logits
-from tpt_lib.methods.base import check_features, method
+from tpt_lib.methods.base import Needs, check_features, method
 from tpt_lib.methods.presets import FINE_GRAINED, on_each
 from tpt_lib.methods.reward import clip_scores, policy_loss
 from tpt_lib.methods.tpt import tpt_predict
@@ -22,7 +22,8 @@ from tpt_lib.text.initial import start_features
 
 __all__ = ["rlcf_predict"]
 
-PRESETS, NEEDS = on_each(FINE_GRAINED, steps=5), ("features", "reward")
+NEEDS: tuple[Needs, ...] = ("features", "reward")
+PRESETS = on_each(FINE_GRAINED, steps=5)
 
 
 @method(name="rlcf", title="RLCF", paper="Zhao et al., ICLR 2024", needs=NEEDS, published="RLCF", presets=PRESETS)

@@ -202,7 +202,7 @@ def test_a_reward_is_given_computed_and_recorded(tmp_path):
         image, _ = Noise()[row["sample"]]
         features = tpt_lib.encode_views(model(), tpt_lib.augment_views(image, model().image_spec, n_views=8))
         reward = rewards.by_hand(image, NAMES, n_views=8)
-        want = tpt_lib.rlcf_predict(model(), prompts, features, reward=reward)
+        want = tpt_lib.methods.rlcf_predict(model(), prompts, features, reward=reward)
         assert abs(row["methods"]["RLCF"]["confidence"] - float(want.probs.max())) < 1e-3
     assert json.loads(one.read_text().splitlines()[1])["seconds"].keys() == {"views", "features", "reward", "RLCF"}
     (recorded,) = settings_of(one)["reward"]

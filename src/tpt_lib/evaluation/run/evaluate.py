@@ -145,7 +145,7 @@ def _identity(model: ClipLike, cases: list[Case], views: ViewSettings, preset: s
     """Return everything but the data and the seeds that results depend on."""
     shown = {name: value for name, value in views.to_dict().items() if name != "seed"}
     methods = {case.name: describe(case.entry.predict, case.prompts) for case in cases}
-    found = {"views": shown, **identify(model), "methods": methods}
+    found: dict[str, Any] = {"views": shown, **identify(model), "methods": methods}
     if preset is not None:
         found["preset"] = preset
     if rewards := rewards_of(cases):
