@@ -7,10 +7,12 @@ import argparse
 import inspect
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
 import tpt_lib
+from tpt_lib.evaluation.published import follower_numbers
 from tpt_lib.methods import MethodEntry, OnlineMethod
 
 PAGE = Path(__file__).parents[1] / "docs/methods.md"
@@ -18,16 +20,36 @@ HEAD = ("name", "title", "function", "needs", "paper", "published", "what it doe
 TEMPLATE = """# Methods
 
 Written by `python scripts/methods.py` from the registry. `classify`, `compare`, `evaluate` and the command line take a
-method by its *name*. Tables and reports show its *title*, and reports the numbers that [the paper](reproducing.md)
-*published* for it.
+method by its *name*. Tables and reports show its *title*, and reports the numbers that [the paper](reproducing.md), or for
+later methods another source below, *published* for it. [Comparing methods](comparing.md#methods-after-tpt) says when to use
+which.
 
 {table}
+
+Confidences of {votes} are shares of votes, not probabilities, so reports leave their calibration empty.
 
 `tpt.list_methods()` returns the names, `tpt.get_method(name)` an entry, and `tpt-lib methods` prints the registry.
 
 Some functions are not in the registry because they have another shape: `methods.prompt_ensemble_predict` takes several
 prompts, `memo_classify` takes any classifier, and `bongard_tpt` and `bongard_prototype` take the images of a problem.
 `fit_coop` and `fit_cocoop` learn prompts, which every method can use.
+
+## Settings of the authors
+
+Defaults are the authors' settings for ImageNet. `preset="imagenet-a"` in `classify`, `compare`, `evaluate` and `get_method`
+gives those for another dataset of the paper, and `evaluate(…, preset="dataset")` those for the dataset that is evaluated. A
+keyword of `functools.partial` takes precedence over a preset, a preset over a default.
+
+{presets}
+
+## Published numbers
+
+Top-1 accuracy and calibration error (ECE) in percent, as published. They are not measured here, and sources differ in texts,
+views and data. *ood* is the mean of ImageNet's four variants, *fine-grained* that of the ten sets of the paper's table 2.
+
+{published}
+
+RLCF's reward, ViT-L/14, is more accurate alone than the smaller model that it rewards.
 
 ## Two contracts
 
@@ -42,7 +64,8 @@ run online methods yet and refuse them.
 
 A method declares what it *needs*: `"features"` or `"views"` of one image's views, `"images"` for a batch of images, or
 `"reward"` for a second model. A method that needs views is called as `method(model, prompts, views)` with the views
-`(N, 3, H, W)` of one image.
+`(N, 3, H, W)` of one image. A method that needs a reward is called as `method(model, prompts, features, reward=…)` with a list
+of similarities `(N, K)`, or `(B, N, K)`, one for each reward model.
 
 [Comparing methods](comparing.md#a-method-of-your-own) shows how to add one.
 """
@@ -79,7 +102,34 @@ def row(entry: MethodEntry) -> tuple[str, ...]:
 
 def page() -> str:
     rows = [HEAD, tuple("---" for _ in HEAD), *map(row, entries())]
-    return TEMPLATE.format(table="\n".join("| " + " | ".join(cells) + " |" for cells in rows))
+    votes = " and ".join(f"`{entry.name}`" for entry in entries() if not entry.probabilities)
+    return TEMPLATE.format(table=table(rows), votes=votes, presets=table(presets()), published=table(published()))
+
+
+def table(rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
+
+
+def presets() -> list[tuple[str, ...]]:
+    """One row per method and settings, with the datasets that they are for."""
+    rows: list[tuple[str, ...]] = [("method", "datasets", "settings"), ("---",) * 3]
+    for entry in entries():
+        datasets: dict[str, list[str]] = {}
+        for dataset, keywords in entry.presets.items():
+            datasets.setdefault(", ".join(f"`{name}={value}`" for name, value in keywords.items()), []).append(dataset)
+        rows += [(entry.title, ", ".join(names), settings) for settings, names in datasets.items()]
+    return rows
+
+
+def published() -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("method", "model", "setting", "top-1", "ECE", "source"), ("---",) * 6]
+    for line in follower_numbers():
+        numbers = [
+            ", ".join(f"{name.removeprefix('average: ')} {v:g}" for name, v in of.items())
+            for of in (line.top1, line.ece)
+        ]
+        rows.append((line.method, line.model, line.setting or "-", numbers[0] or "-", numbers[1] or "-", line.source))
+    return rows
 
 
 def main() -> int:

@@ -7,8 +7,13 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis.extra import numpy as arrays
+from oracles import followers
+from oracles import tpt as oracle
+from support.cases import model_of
 
 import tpt_lib
+from tpt_lib import select_confident
+from tpt_lib.methods import mean_entropy, select_similar, weighted_entropy
 
 INF = torch.inf
 
@@ -131,3 +136,48 @@ def test_float32_inside(dtype):
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_later_objectives_are_the_plain_programs():
+    logits = (3 * torch.randn(2, 9, 5).double()).requires_grad_()
+    for ours, plain in (
+        (mean_entropy, lambda rows: oracle.plain_entropy(rows.softmax(dim=-1)).mean()),
+        (weighted_entropy, followers.plain_weighted_entropy),
+    ):
+        found, want = ours(logits.float()), torch.stack([plain(rows) for rows in logits])
+        torch.testing.assert_close(found.double(), want, atol=1e-5, rtol=1e-5)
+        gradients = (torch.autograd.grad(value.sum(), logits)[0] for value in (found, want))
+        torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(weighted_entropy(logits.float()), weighted_entropy(logits.float(), margin=0.0))
+
+
+def test_the_filter_of_difftpt_is_the_plain_program():
+    logits = 20 + 3 * torch.randn(4, 65, 7)
+    found = select_similar(logits)
+    assert found.shape == (4, int(0.3 * (1 + int(0.8 * 64))))
+    for rows, chosen in zip(logits, found, strict=True):
+        assert set(chosen.tolist()) == followers.plain_filter(rows)
+        assert torch.equal(select_similar(rows), chosen)
+        assert set(chosen.tolist()) != set(select_confident(rows, fraction=0.3).tolist())
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_filter_with_few_views(number):
+    assert len(select_similar(torch.randn(number, 4))) == 1
+
+
+def test_the_filter_refuses_shares_out_of_range():
+    for wrong in (-0.1, 1.1):
+        with pytest.raises(ValueError, match="select_similar: similar must be from 0 to 1, but got"):
+            select_similar(torch.randn(3, 4), similar=wrong)
+
+
+def test_later_objectives_tune_a_prompt():
+    """TTL's objective on all views, and DiffTPT's selection, as keywords of tune_prompt."""
+    model, prompts = model_of(), tpt_lib.class_prompts(model_of(), ["cat", "dog", "hen"])
+    views = torch.nn.functional.normalize(torch.randn(2, 20, 16), dim=-1)
+    every = {"objective": weighted_entropy, "select": lambda rows: torch.arange(len(rows))}
+    for options in (every, {"select": select_similar}):
+        tuned = tpt_lib.tune_prompt(model, prompts, views, **options)
+        assert tuned.applied.all()
+        assert (tuned.losses[:, 1] < tuned.losses[:, 0]).all()

@@ -1,16 +1,27 @@
-"""The equations of section 3.2: entropy of a prediction, of the averaged prediction, and which views to trust."""
+"""The equations of section 3.2: entropy of a prediction, of the averaged prediction, and which views to trust.
+
+Then the objectives and the selection of later methods, for ``tune_prompt(objective=…, select=…)``.
+"""
 
 from __future__ import annotations
 
 import math
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tpt_lib.types import kind_of
 
-__all__ = ["entropy", "marginal_entropy", "select_confident"]
+__all__ = [
+    "entropy",
+    "marginal_entropy",
+    "mean_entropy",
+    "select_confident",
+    "select_similar",
+    "weighted_entropy",
+]
 
 
 def entropy(logits: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -64,6 +75,66 @@ def select_confident(logits: Float[Tensor, "*b n k"], *, fraction: float = 0.1) 
         raise ValueError(f"select_confident: fraction must be above 0 and at most 1, but got {fraction}")
     kept = max(1, int(fraction * logits.shape[-2]))
     return entropy(logits).sort(dim=-1, stable=True).indices[..., :kept]
+
+
+def mean_entropy(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b"]:
+    r"""Return the mean of the views' entropies, :math:`\frac 1N \sum_n \mathbf H(p_n)`, the objective of R-TPT.
+
+    Args:
+        logits: logits of the selected views ``(…, N, K)``.
+
+    >>> mean_entropy(torch.tensor([[9.0, -torch.inf], [-torch.inf, 9.0]]))  # each view is sure
+    tensor(0.)
+    """
+    _check(logits, "mean_entropy", 2)
+    return entropy(logits).mean(dim=-1)
+
+
+def weighted_entropy(logits: Float[Tensor, "*b n k"], *, margin: float = 0.4) -> Float[Tensor, "*b"]:
+    r"""Return the mean of the views' entropies, confident views first (TTL, Imam et al., 2024).
+
+    .. math:: \frac 1N \sum_n e^{m - \mathbf H(p_n)}\, \mathbf H(p_n), \quad \text{no gradient through the weights}
+
+    TTL uses it on all views: ``select=lambda logits: torch.arange(len(logits))``.
+
+    Args:
+        logits: logits of the views ``(…, N, K)``.
+        margin: entropy :math:`m` of a view with weight 1 (default 0.4).
+
+    >>> weighted_entropy(torch.zeros(3, 2), margin=0.0)  # log 2 / 2
+    tensor(0.3466)
+    """
+    _check(logits, "weighted_entropy", 2)
+    found = entropy(logits)
+    return ((margin - found.detach()).exp() * found).mean(dim=-1)
+
+
+def select_similar(
+    logits: Float[Tensor, "*b n k"], *, similar: float = 0.8, fraction: float = 0.3
+) -> Int[Tensor, "*b m"]:
+    r"""Return the indices of the most confident of the views that resemble the plain image (DiffTPT, Feng et al., ICCV 2023).
+
+    Of views 1 to N-1, the :math:`\lfloor 0.8 (N - 1) \rfloor` whose logits have the largest cosine to those of view 0 are
+    kept, with view 0; of these, ``select_confident`` picks the 30% of lowest entropy.
+
+    Convention: cosines are of logits, as in the released code. The paper speaks of features.
+
+    Args:
+        logits: logits of the views ``(…, N, K)``, row 0 the plain image.
+        similar: share of the other views that is kept for their cosine (default 0.8).
+        fraction: share of these that is kept for their entropy (default 0.3).
+
+    >>> select_similar(torch.tensor([[5.0, 0.0], [0.0, 9.0], [7.0, 0.0]]), similar=0.5, fraction=0.5)
+    tensor([2])
+    """
+    _check(logits, "select_similar", 2)
+    if not 0 <= similar <= 1:
+        raise ValueError(f"select_similar: similar must be from 0 to 1, but got {similar}")
+    cosines = F.cosine_similarity(logits[..., 1:, :].float(), logits[..., :1, :].float(), dim=-1)
+    nearest = cosines.sort(dim=-1, descending=True, stable=True).indices[..., : int(similar * cosines.shape[-1])]
+    near = F.pad(1 + nearest, (1, 0))
+    chosen = select_confident(logits.take_along_dim(near[..., None], dim=-2), fraction=fraction)
+    return near.take_along_dim(chosen, dim=-1)
 
 
 def _entropy(log_p: Tensor) -> Tensor:

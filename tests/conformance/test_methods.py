@@ -9,6 +9,7 @@ import math
 
 import pytest
 import torch
+from support import rewards
 from support.cases import state
 from support.prompting import NAMES, cocoop, coop, words
 from support.simulated import to_simulated
@@ -18,8 +19,10 @@ import tpt_lib
 from tpt_lib import Prediction, class_prompts, encode_views, get_method, list_methods
 
 METHODS = list_methods()
-ON_FEATURES = [name for name in METHODS if get_method(name).needs == ("features",)]
-TUNING = {"tpt", "memo_clip"}
+ON_FEATURES = [name for name in METHODS if "features" in get_method(name).needs]
+TUNING_A_CONTEXT = {"tpt", "memo_clip", "ctpt", "otpt", "rtpt", "rlcf"}
+TUNING = {*TUNING_A_CONTEXT, "tps"}
+VOTES = {name for name in METHODS if not get_method(name).probabilities}
 SOME = ["a photo of a {}.", "the {}.", "a {} in a video game."]
 
 
@@ -61,8 +64,18 @@ def function_of(name):
 
 def predict(name, prompts, views, **options):
     """The prediction of a method from the views of one image ``(N, 3, H, W)``, or of several where it takes a batch."""
-    given = views if "views" in get_method(name).needs else encode_views(prompts.model, views)
-    return function_of(name)(prompts.model, prompts, given, **options)
+    entry = get_method(name)
+    given = views if "views" in entry.needs else encode_views(prompts.model, views)
+    return function_of(name)(prompts.model, prompts, given, **needed(name, views, prompts), **options)
+
+
+def needed(name, views, prompts):
+    """The reward, for methods that need one: what a second model says of the same views."""
+    if "reward" not in get_method(name).needs:
+        return {}
+    model, own = rewards.pair(prompts.names)
+    larger = torch.nn.functional.interpolate(views.flatten(0, -4), model.image_spec.size).unflatten(0, views.shape[:-3])
+    return {"reward": encode_views(model, larger) @ tpt_lib.encode_prompts(model, own).detach().T}
 
 
 def close(one, other, atol=2e-3):
@@ -70,7 +83,8 @@ def close(one, other, atol=2e-3):
 
 
 def test_the_suite_knows_every_need():
-    assert {get_method(name).needs for name in METHODS} <= {("features",), ("views",)}, "teach predict() the new need"
+    known = {("features",), ("views",), ("features", "reward")}
+    assert {get_method(name).needs for name in METHODS} <= known, "teach predict() the new need"
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -133,7 +147,8 @@ def test_the_model_and_the_tensors_are_untouched(name):
     given.requires_grad_()
     tensors = [given, prompts.context, prompts.ids, prompts.roles]
     before = [(t.clone(), t.requires_grad, t._version) for t in tensors], state(model().module)
-    function_of(name)(model(), prompts, given)
+    more = needed(name, views.detach(), prompts)
+    function_of(name)(model(), prompts, given, **more)
     for tensor, (value, needs_grad, version) in zip(tensors, before[0], strict=True):
         assert torch.equal(tensor, value)
         assert (tensor.requires_grad, tensor._version, tensor.grad) == (needs_grad, version, None)
@@ -145,7 +160,7 @@ def test_the_model_and_the_tensors_are_untouched(name):
 def test_features_of_other_precisions(name, dtype):
     """They are taken for the numbers that they are: the result is that of the same numbers in float32."""
     prompts, features = words(model()), encode_views(model(), views_of()).to(dtype)
-    call = functools.partial(function_of(name), model(), prompts)
+    call = functools.partial(function_of(name), model(), prompts, **needed(name, views_of(), prompts))
     found = call(features)
     assert found.logits.dtype == torch.float32
     close(found.logits, call(features.float()).logits, atol=1e-4)
@@ -170,7 +185,7 @@ def test_few_views(name, number):
     found = predict(name, words(model()), views)
     assert found.logits.isfinite().all()
     zero = tpt_lib.zero_shot_predict(model(), words(model()), encode_views(model(), views))
-    if number == 1 and name != "template_ensemble":
+    if number == 1 and name not in ("template_ensemble", "rlcf"):
         assert found.index == zero.index, "one view can sharpen the prediction, not turn it"
 
 
@@ -192,7 +207,7 @@ def test_one_class(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_classes_of_one_name_share_a_probability(name):
     found = predict(name, words(model(), ["cat", "dog", "cat"]), views_of(1))
-    if name == "view_vote":  # one vote cannot be split
+    if name in VOTES:  # one vote cannot be split
         assert found.index in (0, 1)
     else:
         close(found.probs[0], found.probs[2], atol=1e-5)
@@ -201,7 +216,7 @@ def test_classes_of_one_name_share_a_probability(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_several_templates_work_or_are_refused_by_name(name):
     prompts = class_prompts(model(), NAMES, template=SOME)
-    if name in TUNING:
+    if name in TUNING_A_CONTEXT:
         with pytest.raises(
             ValueError, match="tunes the context of one template, but these prompts have 3; build them with"
         ):
@@ -231,12 +246,14 @@ def test_several_templates_work_or_are_refused_by_name(name):
     (torch.eye(8), "image features have width 8 and text features 16"),
 ])  # fmt: skip
 def test_bad_features(name, features, message):
+    more = {"reward": torch.zeros(*features.shape[:-1], 4)} if "reward" in get_method(name).needs else {}
     with pytest.raises(ValueError, match=message):
-        get_method(name).predict(model(), words(model()), features.to(Now.device))
+        get_method(name).predict(model(), words(model()), features.to(Now.device), **more)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_prompts_of_another_model_are_refused(name):
     given = views_of(2) if "views" in get_method(name).needs else encode_views(model(), views_of(2))
+    more = needed(name, views_of(2), words(model()))
     with pytest.raises(ValueError, match="these prompts were made for another model"):
-        get_method(name).predict(model(), words(fresh("open_clip-vit")), given)
+        get_method(name).predict(model(), words(fresh("open_clip-vit")), given, **more)

@@ -133,10 +133,20 @@ def calls(folder):
         "vote_predict": lambda: tpt.vote_predict(model, prompts, features),
         "wrap": lambda: tpt.wrap(model.module),
         "zero_shot_predict": lambda: tpt.zero_shot_predict(model, prompts, features),
+        "methods.ctpt_predict": lambda: in_methods.ctpt_predict(model, prompts, features),
         "methods.memo_predict": lambda: in_methods.memo_predict(classifier, views, steps=2, lr=0.1),
+        "methods.mta_predict": lambda: in_methods.mta_predict(model, prompts, features),
+        "methods.otpt_predict": lambda: in_methods.otpt_predict(model, prompts, features),
         "methods.prompt_ensemble_predict": lambda: in_methods.prompt_ensemble_predict(
             model, [prompts] * 2, features, method=tpt.tpt_predict
         ),
+        "methods.rlcf_predict": lambda: in_methods.rlcf_predict(
+            model, prompts, features, reward=features[:, :2], steps=2
+        ),
+        "methods.rtpt_predict": lambda: in_methods.rtpt_predict(model, prompts, features),
+        "methods.tps_predict": lambda: in_methods.tps_predict(model, prompts, features, steps=2),
+        "methods.vte_predict": lambda: in_methods.vte_predict(model, prompts, features),
+        "methods.zero_predict": lambda: in_methods.zero_predict(model, prompts, features),
         "models.tower_digest": lambda: tpt.models.tower_digest(model, "image"),
         "paper.budget_table": lambda: paper.budget_table(model, image, prompts, methods=methods, **few),
         "paper.strategy_table": lambda: paper.strategy_table(model, image, prompts, methods=methods, **few),
@@ -174,7 +184,7 @@ COVERED = public_functions()
 
 def test_no_function_is_forgotten(tmp_path):
     assert list(calls(tmp_path)) == COVERED
-    assert len(COVERED) >= 37
+    assert len(COVERED) >= 45
 
 
 class Fault(BaseException):

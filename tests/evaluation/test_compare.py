@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 import torch.utils.data
+from support import rewards
 from support.cases import state
 from support.comparisons import NAMES, cocoop, coop, features_of, images_of, setting
 
@@ -206,3 +207,39 @@ def test_entropies_are_means_in_nats():
 
     table = compare(model, images_of(), prompts, methods={"uniform": uniform}, n_views=2)
     assert table.column("entropy") == pytest.approx([math.log(3)])
+
+
+def test_a_reward_is_computed_once_per_image(monkeypatch):
+    model, prompts = setting()
+    judged, sums = [], []
+    similarities = tpt_lib.methods.reward.similarities
+    monkeypatch.setattr(
+        tpt_lib.methods.reward, "similarities", lambda *given: judged.append(similarities(*given)) or judged[-1]
+    )
+
+    def seen(model, prompts, features, *, reward):
+        sums.append(reward[0].sum())
+        return zero_shot_predict(model, prompts, features)
+
+    methods = {"RLCF": "rlcf", "seen": MethodEntry("seen", "seen", seen, needs=("features", "reward")), "TPT": "tpt"}
+    table = compare(model, images_of(), prompts, methods=methods, reward=rewards.pair(NAMES), n_views=6)
+    assert len(judged) == 3
+    assert list(table.shared) == ["views", "features", "reward"]
+    assert "reward" in table.note
+    for image, total in zip(images_of(), sums, strict=True):
+        torch.testing.assert_close(total, rewards.by_hand(image, NAMES, n_views=6).sum(), atol=1e-4, rtol=1e-4)
+    want = [
+        tpt_lib.methods.rlcf_predict(
+            model, prompts, features_of(image), reward=rewards.by_hand(image, NAMES, n_views=6)
+        )
+        for image in images_of()
+    ]
+    assert table.rows[0]["entropy"] == pytest.approx(float(sum(one.entropy for one in want)) / 3, rel=1e-2)
+
+
+def test_a_preset_is_for_all_methods():
+    model, prompts = setting()
+    options = {"methods": {"C-TPT": "ctpt", "TPT": "tpt"}, "n_views": 6}
+    here, there = (compare(model, images_of(), prompts, preset=p, **options) for p in (None, "imagenet-a"))
+    assert here.rows[0]["entropy"] != there.rows[0]["entropy"]
+    assert here.rows[1]["entropy"] == there.rows[1]["entropy"]

@@ -3,7 +3,8 @@
 import pytest
 
 import tpt_lib
-from tpt_lib.evaluation.published import backbone_key, find_number, method_key, published_name
+from tpt_lib import get_method, list_methods
+from tpt_lib.evaluation.published import backbone_key, find_number, follower_numbers, method_key, published_name
 
 
 @pytest.mark.parametrize(
@@ -94,3 +95,37 @@ def test_all_of_the_paper_is_there():
 def test_our_functions_have_the_papers_names(ours, papers):
     assert published_name(ours) == published_name(papers)
     assert published_name(papers) in {method_key(row["method"]) for t in tpt_lib.paper.paper_tables() for row in t.rows}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "method", "model", "value"),
+    [
+        ("imagenet", "ZERO", "ViT-B-16/openai", 69.31),
+        ("average: ood", "zero_predict", "ViT-B/16", 62.35),
+        ("average: fine-grained", "ZERO", "ViT-B/16", 64.21),
+        ("imagenet", "C-TPT", "ViT-B/16", 68.5),
+        ("average: ood", "O-TPT", "ViT-B/16", 57.8),
+        ("imagenet", "TPS", "ViT-B/16", 70.19),
+        ("imagenet", "RLCF", "ViT-B/16", 73.23),
+        ("imagenet-c", "VTE", "ViT-B/16", 25.61),
+        ("imagenet", "MTA", "ViT-B/16", None),
+        ("imagenet", "ZERO", "RN50", None),
+        ("imagenet", "TPT", "ViT-B/16", 68.98),
+    ],
+)
+def test_numbers_of_later_methods(dataset, method, model, value):
+    assert tpt_lib.paper.paper_accuracy(dataset, method, model=model) == value
+    found = find_number(dataset, method, model)
+    assert value is None or (found.table is None) == (method != "TPT") == (found.source is not None)
+    assert find_number(dataset, method, model, table=2) is None
+
+
+def test_every_later_number_has_a_source():
+    rows = follower_numbers()
+    known = {get_method(name).published for name in list_methods()}
+    for line in rows:
+        assert line.source
+        assert line.top1 or line.ece
+        assert line.method in known
+    assert {line.method for line in rows} >= {"ZERO", "MTA", "VTE", "TPS", "C-TPT", "O-TPT", "R-TPT", "RLCF"}
+    assert not {69.29, 61.6} & {value for line in rows for value in line.top1.values()}, "these could not be verified"

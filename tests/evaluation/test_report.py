@@ -180,3 +180,23 @@ def test_what_is_missing_is_named(monkeypatch, package, call, hint):
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ImportError, match=hint):
         call()
+
+
+def test_later_methods_are_next_to_their_published_numbers():
+    top = header("imagenet", methods=["ZERO", "RLCF", "TPT"], model="ViT-B-16/openai", n=1)
+    found = report((top, [row(0, 0, ZERO=said(0), RLCF=said(0), TPT=said(0))]))
+    assert [(r["paper"], r["paper_table"]) for r in found.rows()] == [(69.31, None), (73.23, None), (68.98, 1)]
+    assert found.rows()[2]["paper_source"] is None
+    notes = found.notes()
+    assert notes[0] == "paper: top-1 of Shu et al., NeurIPS 2022, table 1, ViT-B/16"
+    zero = "tables in the repository of ZERO (Farina et al., NeurIPS 2024)"
+    assert notes[1] == f"paper: top-1 of ZERO from {zero}"
+    assert notes[2] == f"paper: top-1 of RLCF from {zero}, reward ViT-L/14, 3 steps"
+
+
+def test_votes_have_no_calibration():
+    found = report((header(not_probabilities=["TPT"]), FOUR))
+    zero_shot, votes = found.rows()
+    assert zero_shot["ece15"] is not None
+    assert (votes["ece15"], votes["ece20"], votes["ece15_std"], votes["top1"]) == (None, None, None, 75)
+    assert found.table().rows[1]["ECE, 15 bins"] is None

@@ -6,7 +6,10 @@ import pytest
 
 import tpt_lib
 from tpt_lib import get_method, list_methods, tpt_predict, zero_shot_predict
+from tpt_lib.evaluation.data.registry import ENTRIES
+from tpt_lib.evaluation.published import follower_numbers
 from tpt_lib.methods import MethodEntry, OnlineMethod, base, method, prompt_ensemble_predict
+from tpt_lib.methods.presets import PRESETS
 
 
 def mine(model, prompts, features):
@@ -22,16 +25,20 @@ def own_registry(monkeypatch):
 
 
 def test_what_is_registered():
-    assert list_methods() == ("memo_clip", "template_ensemble", "tpt", "view_average", "view_vote", "zero_shot")
+    before = {"memo_clip", "template_ensemble", "tpt", "view_average", "view_vote", "zero_shot"}
+    after = {"ctpt", "mta", "otpt", "rlcf", "rtpt", "tps", "vte", "zero"}
+    assert set(list_methods()) == before | after
     for name in list_methods():
         entry = get_method(name)
         assert entry.name == name
         assert entry.title
         assert entry.paper
-        assert entry.needs == (("views",) if name == "memo_clip" else ("features",))
+        assert entry.needs == {"memo_clip": ("views",), "rlcf": ("features", "reward")}.get(name, ("features",))
+        assert entry.probabilities == (name not in ("view_vote", "zero"))
         assert entry.predict.__doc__
     in_the_paper = {row["method"] for table in tpt_lib.paper.paper_tables() for row in table.rows}
-    assert {get_method(name).published for name in list_methods()} - in_the_paper == {None}
+    later = {row.method for row in follower_numbers()}
+    assert {get_method(name).published for name in list_methods()} - in_the_paper - later == {None}
 
 
 def test_each_way_to_name_a_method():
@@ -75,11 +82,51 @@ def test_what_is_no_method():
         get_method(3)
 
 
+@pytest.mark.parametrize(("name", "preset", "keywords"), [
+    ("ctpt", "imagenet", None),
+    ("ctpt", "imagenet-a", {"weight": 20.0}),
+    ("otpt", "imagenet-sketch", {"weight": 2.0}),
+    ("otpt", "pets", None),
+    ("tps", "dtd", {"lr": 1e-3}),
+    ("tps", "imagenet-r", None),
+    ("rlcf", "eurosat", {"steps": 5}),
+    ("zero", "eurosat", None),
+])  # fmt: skip
+def test_presets_are_the_authors_settings(name, preset, keywords):
+    found = get_method(name, preset=preset)
+    assert getattr(found.predict, "keywords", None) == keywords
+    assert found.name == name
+    assert get_method(name).predict is getattr(found.predict, "func", found.predict), "the registry stays as it is"
+
+
+def test_a_keyword_beats_a_preset():
+    mine = functools.partial(tpt_lib.methods.rlcf_predict, steps=2, lr=1.0)
+    assert get_method(mine, preset="pets").predict.keywords == {"steps": 2, "lr": 1.0}
+    assert get_method(functools.partial(mine, sampled=4), preset="pets").predict.keywords["steps"] == 2
+    other = functools.partial(tpt_lib.methods.rlcf_predict, lr=1.0)
+    assert get_method(other, preset="pets").predict.keywords == {"lr": 1.0, "steps": 5}
+
+
+def test_presets_are_the_datasets_of_the_paper():
+    assert set(PRESETS) == {name for name, entry in ENTRIES.items() if entry.family != "problems"}
+    for name in list_methods():
+        assert set(get_method(name).presets) <= set(PRESETS)
+    with pytest.raises(
+        ValueError, match=r"no settings for 'mine', but for imagenet, imagenet-a, .*; leave preset out to"
+    ):
+        get_method("zero_shot", preset="mine")
+
+
 @pytest.mark.usefixtures("own_registry")
 def test_registering_a_method():
     registered = method(name="mine", title="my own", paper="none", needs=("views",), published="CLIP")(mine)
     assert registered is mine, "the function stays as it is"
     assert get_method("mine") == MethodEntry("mine", "my own", mine, "none", ("views",), "CLIP")
+    presets = {"pets": {"lr": 1.0}}
+    method(name="mine", title="my own", paper="none", presets=presets, probabilities=False)(mine)
+    assert get_method("mine").presets == presets
+    assert not get_method("mine").probabilities
+    method(name="mine", title="my own", paper="none", needs=("views",), published="CLIP")(mine)
     assert get_method(mine) == get_method("my own") == get_method("mine")
     assert "mine" in list_methods()
 

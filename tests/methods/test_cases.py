@@ -10,7 +10,7 @@ from support.prompting import coop, unit, words
 import tpt_lib
 from tpt_lib import Prediction, get_method, tpt_predict, zero_shot_predict
 from tpt_lib.methods import MethodEntry, OnlineMethod, base, method, prompt_ensemble_predict
-from tpt_lib.methods.cases import Case, as_cases
+from tpt_lib.methods.cases import Case, as_cases, rewards_of
 
 counting = OnlineMethod(init=lambda model, prompts: 0, step=lambda model, prompts, state, features: (state + 1, None))
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_run_is_refused():
             "caller: two methods have one name; pass a dict with a name",
         ),
         (counting, "is an online method or needs features, but caller runs episodic methods on features or views"),
-        ({"mine": mine}, "caller: 'mine' is an online method or needs features, reward, but caller runs"),
+        ({"mine": mine}, r"caller: 'mine' needs a reward; pass reward=\(model, prompts\) of a second CLIP"),
         (["nothing"], "there is no method 'nothing'"),
         (
             {"CoOp": ("zero_shot", prompts, 3)},
@@ -125,3 +125,65 @@ def test_a_case_checks_what_a_method_returns(returned, number, message):
     (case,) = as_cases("caller", mine, words())
     with pytest.raises(TypeError, match=message):
         case.predict(model_of(), [unit(3, 16)] * number, [])
+
+
+def rewarded(seen):
+    """An entry of a method that needs a reward, and records what it is given."""
+
+    def method(model, prompts, features, *, reward):
+        seen.append([tuple(one.shape) for one in reward])
+        return zero_shot_predict(model, prompts, features)
+
+    return MethodEntry("mine", "mine", method, needs=("features", "reward"))
+
+
+def test_a_case_gives_the_similarities_under_each_reward_model():
+    model, prompts, seen = model_of(), words(), []
+    (case,) = as_cases("caller", rewarded(seen), prompts, reward=[(model, prompts), (model, coop())])
+    assert len(case.rewards) == 2
+    judged = [[torch.rand(3, 4), torch.rand(3, 4)] for _ in range(5)]
+    assert len(case.predict(model, list(unit(5, 3, 16)), [], judged)) == 5
+    case.predict(model, [unit(3, 16)], [], judged[:1])
+    assert seen == [[(5, 3, 4)] * 2, [(3, 4)] * 2]
+
+
+def test_other_methods_are_not_given_the_reward():
+    seen, prompts = [], words()
+    cases = as_cases("caller", {"a": rewarded(seen), "b": "zero_shot"}, prompts, reward=(model_of(), prompts))
+    assert [len(case.rewards) for case in cases] == [1, 0]
+    assert len(rewards_of(cases)) == 1
+    for case in cases:
+        case.predict(model_of(), [unit(3, 16)], [], [[torch.rand(3, 4)]])
+    assert len(seen) == 1
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_rewards_that_cannot_be_used():
+    model, prompts = model_of(), words()
+    for reward, methods, kind, message in [
+        ((model, prompts), "tpt", ValueError, "caller: reward was given, but none of the methods needs one"),
+        (None, "rlcf", ValueError, "caller: 'RLCF' needs a reward; pass reward="),
+        ([], "rlcf", ValueError, "caller: 'RLCF' needs a reward; pass reward="),
+        (
+            [model],
+            "rlcf",
+            TypeError,
+            r"reward must be a pair \(model, prompts\) of a second CLIP, .* but got ModuleClip",
+        ),
+        ((model, ["cat"]), "rlcf", TypeError, "but got ModuleClip; class_prompts"),
+        (
+            (model, words(names=["cat", "dog"])),
+            "rlcf",
+            ValueError,
+            r"the same classes in the same order, but they have \['cat'",
+        ),
+    ]:
+        with pytest.raises(kind, match=message):
+            as_cases("caller", methods, prompts, reward=reward)
+
+
+def test_presets_reach_the_cases():
+    prompts = words()
+    own = functools.partial(tpt_lib.methods.ctpt_predict, weight=1.0)
+    cases = as_cases("caller", {"a": "ctpt", "b": own, "c": "tpt"}, prompts, preset="imagenet-a")
+    assert [getattr(case.entry.predict, "keywords", {}) for case in cases] == [{"weight": 20.0}, {"weight": 1.0}, {}]

@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import torch
+from support import rewards
 from support.cases import model_of
 from support.zoo import fresh
 from torch.utils.data import DataLoader, Dataset
@@ -40,13 +41,15 @@ def test_any_method_from_an_image_on(name):
     prompts = class_prompts(model, NAMES)
     views = tpt_lib.augment_views(image(), model.image_spec, n_views=6, recipe="augmix", seed=3)
     given = views if "views" in entry.needs else tpt_lib.encode_views(model, views)
-    want = entry.predict(model, prompts, given)
     options = {"n_views": 6, "recipe": "augmix", "seed": 3}
+    needed = {"reward": rewards.by_hand(image(), NAMES, **options)} if "reward" in entry.needs else {}
+    want = entry.predict(model, prompts, given, **needed)
+    options |= {"reward": rewards.pair(NAMES)} if needed else {}
     for classes, method in ((NAMES, name), (prompts, entry.predict), (prompts, entry)):
         found = classify(model, image(), classes, method=method, **options)
         torch.testing.assert_close(found.logits, want.logits)
         assert found.names == tuple(NAMES)
-    other = classify(model, image(), prompts, method=name, n_views=6, seed=4)
+    other = classify(model, image(), prompts, method=name, **{**options, "recipe": "crop", "seed": 4})
     looks_at_random_views = name not in ("zero_shot", "template_ensemble")
     assert torch.allclose(other.logits, want.logits, atol=1e-4) != looks_at_random_views
 
@@ -69,6 +72,28 @@ def test_several_images_of_every_kind(images):
     want = torch.stack([classify(model, one, prompts, method="zero_shot", n_views=1).logits for one in IMAGES])
     found = classify(model, images, prompts, method="zero_shot", n_views=1)
     torch.testing.assert_close(found.logits, want)
+
+
+def test_several_images_are_judged_one_by_one_by_several_clips():
+    """The reward models have another width and size; one of them has the size of the model, and shares its views."""
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    both = [rewards.pair(NAMES), (fresh("open_clip-resnet"), None)]
+    both[1] = both[1][0], class_prompts(both[1][0], NAMES)
+    together = classify(model, IMAGES, prompts, method="rlcf", reward=both, n_views=6, batch_size=2)
+    for one, found in zip(IMAGES, together, strict=True):
+        views = tpt_lib.augment_views(one, model.image_spec, n_views=6)
+        second = tpt_lib.encode_views(both[1][0], views) @ tpt_lib.encode_prompts(*both[1]).detach().T
+        judged = [rewards.by_hand(one, NAMES, n_views=6), second]
+        want = tpt_lib.methods.rlcf_predict(model, prompts, tpt_lib.encode_views(model, views), reward=judged)
+        torch.testing.assert_close(found.logits, want.logits, atol=1e-3, rtol=0)
+
+
+def test_a_preset_changes_the_settings():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    found = classify(model, image(), prompts, method="ctpt", preset="imagenet-a", n_views=6)
+    method = functools.partial(tpt_lib.methods.ctpt_predict, weight=20.0)
+    assert torch.equal(found.logits, classify(model, image(), prompts, method=method, n_views=6).logits)
+    assert not torch.equal(found.logits, classify(model, image(), prompts, method="ctpt", n_views=6).logits)
 
 
 def test_one_image_and_a_list_of_one():
@@ -132,6 +157,7 @@ class Untouchable:
     ({"recipe": "crops"}, ValueError, "recipe must be 'crop', 'augmix' or a function, but got 'crops'"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1, but got 0"),
     ({"method": "ttp"}, ValueError, "there is no method 'ttp'; there are"),
+    ({"preset": "my pets"}, ValueError, "have no settings for 'my pets', but for imagenet"),
     ({"images": DataLoader(Bare())}, TypeError, "a DataLoader is not a list of images.* Pass its dataset; or, for a loader"),
 ])  # fmt: skip
 def test_arguments_are_checked_before_any_work(change, kind, message):

@@ -47,3 +47,13 @@ def test_accuracies_draw_bars_errors_and_the_papers():
     assert [84.42, 84.42] in spans
     assert [label.get_text() for label in axes.get_xticklabels()] == ["pets", "mine"]
     assert {text.get_text() for text in figure.legends[0].get_texts()} == {"TPT", "zero-shot", "paper"}
+
+
+def test_votes_have_no_reliability():
+    found = report((header(not_probabilities=["TPT"]), FOUR))
+    drawn, empty = tpt_lib.plots.plot_reliability(found).axes[::2]
+    assert drawn.patches
+    assert not empty.patches
+    assert [text.get_text() for text in empty.texts] == ["votes are not\nprobabilities"]
+    votes = report((header(not_probabilities=["TPT", "zero-shot"]), FOUR))
+    assert not any(axes.patches for axes in tpt_lib.plots.plot_reliability(votes).axes)

@@ -23,8 +23,10 @@ text.place_tokens text.full_length text.packed text.half_precision text.choose t
 
 logits descent tuning
 
-methods.base methods.cases methods.classify methods.zero_shot methods.template_ensemble methods.prompt_ensemble
-methods.view_average methods.view_vote methods.tpt methods.tune_weights methods.memo methods.memo_clip
+methods.presets methods.base methods.reward methods.cases methods.classify methods.zero_shot methods.template_ensemble
+methods.prompt_ensemble methods.view_average methods.view_vote methods.zero methods.vte methods.mean_shift methods.mta
+methods.tune_features methods.tps methods.tpt methods.ctpt methods.otpt methods.rtpt methods.rlcf
+methods.tune_weights methods.memo methods.memo_clip
 methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint
 methods.coop_identity methods.coop methods
 

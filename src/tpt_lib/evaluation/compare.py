@@ -14,7 +14,8 @@ from tpt_lib.evaluation.data.samples import class_index
 from tpt_lib.evaluation.profiling import Cost, measured
 from tpt_lib.evaluation.table import Table
 from tpt_lib.features.encode import encode_views
-from tpt_lib.methods.cases import Case, Methods, as_cases
+from tpt_lib.methods.cases import Case, Methods, as_cases, rewards_of
+from tpt_lib.methods.reward import Reward, judge
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
@@ -36,6 +37,8 @@ def compare(
     *,
     labels: Labels = None,
     methods: Methods = BASELINES_AND_TPT,
+    preset: str | None = None,
+    reward: Reward | None = None,
     **views: Unpack[ViewOptions],
 ) -> Table:
     """Compare methods on the same views of one image or several: accuracy, mean entropy, seconds and memory.
@@ -51,6 +54,8 @@ def compare(
         methods: a name from ``list_methods()``, a function, or a list of them; or a dict from the name in the table to a
             method, or to a pair of a method and its own prompts, such as ``{"CoOp": ("zero_shot", coop)}``. By default the
             baselines and TPT.
+        preset: a dataset whose settings the methods take from their authors, such as ``"imagenet-a"`` (default None).
+        reward: a pair (model, prompts) of a second CLIP, or a list of pairs, for methods that need a reward.
         **views: the keywords of ``augment_views``: ``n_views=64``, ``recipe="crop"``, ``seed=0``, ….
 
     Returns:
@@ -63,8 +68,9 @@ def compare(
     (['zero-shot', 'TPT'], ['views', 'features'])
     """
     prompts = classes if isinstance(classes, ClassPrompts) else class_prompts(model, classes)
-    cases = [({"method": case.name}, case) for case in as_cases("compare", methods, prompts)]
-    return table_of(model, images, prompts, labels, cases, ViewSettings.of("compare", **views))
+    settings = ViewSettings.of("compare", **views)
+    cases = as_cases("compare", methods, prompts, preset=preset, reward=reward)
+    return table_of(model, images, prompts, labels, [({"method": case.name}, case) for case in cases], settings)
 
 
 def table_of(
@@ -77,7 +83,7 @@ def table_of(
     swept: str | None = None,
 ) -> Table:
     """Return a row per case, with its own columns. Only the views of one image are held at a time."""
-    device = prompts.context.device
+    device, rewards = prompts.context.device, rewards_of([case for _, case in cases])
     truths: list[int | None] = []
     shared: list[list[Cost]] = []
     found: list[list[tuple[Prediction, Cost]]] = [[] for _ in cases]
@@ -85,17 +91,20 @@ def table_of(
         truths.append(truth)
         made, cost = measured(partial(augment_views, image, model.image_spec, device=device, **vars(views)), device)
         features, encoding = measured(partial(encode_views, model, made), device)
-        shared.append([cost, encoding])
+        judged, judging = measured(partial(judge, rewards, image, made, model.image_spec, views), device)
+        shared.append([cost, encoding, *([judging] if rewards else [])])
         for (_, case), results in zip(cases, found, strict=True):
-            batch, cost = measured(partial(case.predict, model, [features], [made]), device)
+            batch, cost = measured(partial(case.predict, model, [features], [made], [judged]), device)
             results.append((batch[0], cost))
     if not truths:
         raise ValueError("compare: there are no images")
-    seconds = {name: _seconds([costs[i] for costs in shared]) for i, name in enumerate(("views", "features"))}
+    steps = ("views", "features", "reward")[: len(shared[0])]
+    seconds = {name: _seconds([costs[i] for costs in shared]) for i, name in enumerate(steps)}
     note = (
         f"Over {len(truths)} image(s). seconds: per image, without the first if there are several. first: seconds of the first "
-        f"image, including what is then cached. memory: peak increase in MB. Shared by all rows, per image: views "
-        f"{seconds['views']:.3g} s, features {seconds['features']:.3g} s, {_memory([c for costs in shared for c in costs])}."
+        f"image, including what is then cached. memory: peak increase in MB. Shared by all rows, per image: "
+        f"{', '.join(f'{name} {value:.3g} s' for name, value in seconds.items())}, "
+        f"{_memory([c for costs in shared for c in costs])}."
     )
     rows = [{**columns, **_summary(results, truths)} for (columns, _), results in zip(cases, found, strict=True)]
     return Table(tuple(rows), note, seconds, swept)

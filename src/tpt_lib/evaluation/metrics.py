@@ -41,8 +41,13 @@ class Outcomes:
         return self.index == self.truth
 
 
-def scores(answers: Outcomes) -> dict[str, float | None]:
-    """Return top-1, top-5 and calibration errors in percent and the mean entropy in nats. Missing values are None."""
+def scores(answers: Outcomes, *, calibrated: bool = True) -> dict[str, float | None]:
+    """Return top-1, top-5 and calibration errors in percent and the mean entropy in nats. Missing values are None.
+
+    Args:
+        answers: a method's answers.
+        calibrated: whether confidences are meant as probabilities (default True). Otherwise calibration errors are missing.
+    """
     if not len(answers.truth):
         return dict.fromkeys(SCORES)
     require_torchmetrics()
@@ -51,11 +56,13 @@ def scores(answers: Outcomes) -> dict[str, float | None]:
     def mean(values: Tensor) -> float:
         return MeanMetric().set_dtype(torch.double)(values.double()).item()
 
+    bins = {"ece15": 15, "ece20": 20} if calibrated else {}
+    errors = {name: 100 * calibration_error(answers.confidence, answers.correct, bins=n) for name, n in bins.items()}
     return {
         "top1": 100 * mean(answers.correct),
         "top5": None if answers.top5 is None else 100 * mean((answers.top5 == answers.truth[:, None]).any(1)),
-        "ece15": 100 * calibration_error(answers.confidence, answers.correct, bins=15),
-        "ece20": 100 * calibration_error(answers.confidence, answers.correct, bins=20),
+        "ece15": errors.get("ece15"),
+        "ece20": errors.get("ece20"),
         "entropy": mean(answers.entropy),
     }
 

@@ -1,17 +1,27 @@
-"""The tables of the paper (Shu et al., NeurIPS 2022) as data, and lookup by dataset and method."""
+"""The tables of the paper (Shu et al., NeurIPS 2022) and numbers of later methods as data, and lookup in them."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tpt_lib.methods.base import get_method, list_methods
 
-__all__ = ["PaperNumber", "PaperTable", "find_number", "paper_accuracy", "paper_tables", "published_name"]
+__all__ = [
+    "Follower",
+    "PaperNumber",
+    "PaperTable",
+    "find_number",
+    "follower_numbers",
+    "paper_accuracy",
+    "paper_tables",
+    "published_name",
+]
 
 
 @dataclass(frozen=True)
@@ -36,11 +46,40 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class PaperNumber:
-    """An accuracy of the paper in percent, its standard deviation or None, and the number of its table."""
+    """A published accuracy in percent, its standard deviation or None, and where it is from.
+
+    Attributes:
+        value: the accuracy.
+        std: its standard deviation over seeds, if known.
+        table: the number of the table of the paper, None if it is from elsewhere.
+        source: where it is from if not from the paper, and with which setting.
+    """
 
     value: float
     std: float | None
-    table: int
+    table: int | None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Follower:
+    """What was published about a later method, or about a baseline next to it. Numbers are in percent.
+
+    Attributes:
+        method: the method.
+        model: the model, as ``"ViT-B/16"``.
+        source: where the numbers are from.
+        setting: what differs from the method's defaults, such as texts, a reward or an attack; empty if nothing does.
+        top1: top-1 accuracy for each dataset or average.
+        ece: calibration error for each dataset or average.
+    """
+
+    method: str
+    model: str
+    source: str
+    setting: str = ""
+    top1: Mapping[str, float] = field(default_factory=dict)
+    ece: Mapping[str, float] = field(default_factory=dict)
 
 
 @functools.cache
@@ -54,6 +93,17 @@ def paper_tables() -> tuple[PaperTable, ...]:
     """
     tables = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
     return tuple(PaperTable(t["number"], t["title"], tuple(t["columns"]), tuple(t["rows"])) for t in tables)
+
+
+@functools.cache
+def follower_numbers() -> tuple[Follower, ...]:
+    """Return the numbers of later methods that could be traced to a public source.
+
+    >>> [(row.method, row.top1["imagenet"]) for row in follower_numbers() if row.source.startswith("README of O-TPT")][1:]
+    [('C-TPT', 68.5), ('O-TPT', 67.33)]
+    """
+    data = json.loads(Path(__file__).with_name("published_followers.json").read_text(encoding="utf-8"))
+    return tuple(Follower(**{**row, "source": data["sources"][row["source"]]}) for row in data["rows"])
 
 
 def paper_accuracy(dataset: str, method: str, *, model: str = "RN50", table: int | None = None) -> float | None:
@@ -83,7 +133,7 @@ def paper_accuracy(dataset: str, method: str, *, model: str = "RN50", table: int
 def find_number(
     dataset: str, method: str, model: str, table: int | None = None, *, seeds: int = 1
 ) -> PaperNumber | None:
-    """Return the number of ``paper_accuracy`` with its source.
+    """Return the number of ``paper_accuracy`` with its source, and also numbers of later methods.
 
     Args:
         dataset: as for ``paper_accuracy``.
@@ -94,7 +144,7 @@ def find_number(
             over seeds, where it has them.
 
     Returns:
-        The number, or None if the paper has none.
+        The number, or None if there is none.
     """
     wanted, column, backbone = method_key(method), dataset_key(dataset), backbone_key(model)
     found = [
@@ -108,7 +158,18 @@ def find_number(
         if not isinstance(row["values"][i], bool)
     ]
     means = [number for number in found if number.std is not None]
-    return next(iter(means if seeds > 1 and means else found), None)
+    return next(iter(means if seeds > 1 and means else found or _of_followers(wanted, column, backbone, table)), None)
+
+
+def _of_followers(method: str, dataset: str, backbone: str | None, table: int | None) -> list[PaperNumber]:
+    """Return the numbers of a later method, those of its default setting first."""
+    rows = [row for row in follower_numbers() if method_key(row.method) == method and row.model == backbone]
+    return [
+        PaperNumber(value, None, None, f"{row.source}{f', {row.setting}' if row.setting else ''}")
+        for row in sorted(rows, key=lambda row: bool(row.setting))
+        for name, value in row.top1.items()
+        if table is None and dataset_key(name) == dataset
+    ]
 
 
 def dataset_key(name: str) -> str:

@@ -14,7 +14,14 @@ from tpt_lib.evaluation.metrics import Outcomes, averages, mean_std, scores
 from tpt_lib.evaluation.published import backbone_key
 from tpt_lib.evaluation.run_checks import differing_settings
 from tpt_lib.evaluation.run_file import Run, merge_runs, read_run
-from tpt_lib.evaluation.run_summary import correct_answers, outcomes_by_seed, paper_columns, run_notes, summarize
+from tpt_lib.evaluation.run_summary import (
+    correct_answers,
+    is_probability,
+    outcomes_by_seed,
+    paper_columns,
+    run_notes,
+    summarize,
+)
 from tpt_lib.evaluation.significance import paired_counts
 from tpt_lib.evaluation.table import Table
 
@@ -82,8 +89,9 @@ class Report:
         Returns:
             Dicts with the numbers of samples ``n``, ``errors`` and ``seeds``; the mean over seeds of the scores ``top1``,
             ``top5``, ``ece15``, ``ece20`` and ``entropy``, and their deviations under ``…_std``; the method's own
-            ``seconds`` per image; and the paper's top-1 accuracy as ``paper``, ``paper_std`` and ``paper_table``. Missing
-            values are None.
+            ``seconds`` per image; and the published top-1 accuracy as ``paper``, ``paper_std``, ``paper_table`` and, for
+            methods after TPT, ``paper_source``. Missing values are None, as are the calibration errors ``ece15`` and
+            ``ece20`` of methods whose confidences are shares of votes.
         """
         return [dict(row) for row in self._rows]
 
@@ -94,7 +102,9 @@ class Report:
     @functools.cached_property
     def _scores(self) -> dict[tuple[Run, str], dict[int, dict[str, float | None]]]:
         return {
-            (run, method): {seed: scores(answers) for seed, answers in by_seed.items()}
+            (run, method): {
+                seed: scores(answers, calibrated=is_probability(run, method)) for seed, answers in by_seed.items()
+            }
             for run, method, by_seed in self.outcomes()
         }
 
@@ -168,6 +178,10 @@ class Report:
             models = dict.fromkeys(filter(None, (backbone_key(row["model"]) for row in rows)))
             tables = f"table{'s' * (len(cited) > 1)} {', '.join(map(str, cited))}"
             notes.append(", ".join(["paper: top-1 of Shu et al., NeurIPS 2022", tables, *models]))
+        for method, source in dict.fromkeys(
+            (row["method"], row["paper_source"]) for row in rows if row["paper_source"]
+        ):
+            notes.append(f"paper: top-1 of {method} from {source}")
         return [*notes, *(note for run in self.runs for note in run_notes(run))]
 
     def to_markdown(self) -> str:

@@ -10,7 +10,7 @@ from tpt_lib.content import ContentError, digest
 from tpt_lib.methods.base import registered_name
 from tpt_lib.prompts.class_prompts import ClassPrompts
 
-__all__ = ["describe"]
+__all__ = ["describe", "prompts_digest"]
 
 
 def describe(method: Any, prompts: Any = ()) -> str:
@@ -48,7 +48,7 @@ def describe(method: Any, prompts: Any = ()) -> str:
             "@method(name=…), and change the name when you change the function"
         ) from error
     several = prompts if isinstance(prompts, list | tuple) else [prompts]
-    return " on ".join([text, *([" + ".join(map(_prompts_digest, several))] if several else [])])
+    return " on ".join([text, *([" + ".join(map(prompts_digest, several))] if several else [])])
 
 
 def _function(function: Any) -> str:
@@ -60,7 +60,8 @@ def _function(function: Any) -> str:
         raise
 
 
-def _prompts_digest(prompts: ClassPrompts) -> str:
+def prompts_digest(prompts: ClassPrompts) -> str:
+    """Return a digest of everything that the text features of prompts depend on, except the model."""
     parts = []
     for one in (prompts, *prompts.others):
         parts += [one.ids, one.roles, one.context]

@@ -12,7 +12,15 @@ from tpt_lib.evaluation.metrics import SCORES, Outcomes, mean_std
 from tpt_lib.evaluation.published import find_number
 from tpt_lib.evaluation.run_file import Row, Run, truth_index
 
-__all__ = ["correct_answers", "outcomes", "outcomes_by_seed", "paper_columns", "run_notes", "summarize"]
+__all__ = [
+    "correct_answers",
+    "is_probability",
+    "outcomes",
+    "outcomes_by_seed",
+    "paper_columns",
+    "run_notes",
+    "summarize",
+]
 
 
 def outcomes(rows: Iterable[Row], method: str, n_classes: int) -> Outcomes:
@@ -36,6 +44,11 @@ def outcomes_by_seed(run: Run, method: str) -> dict[int, Outcomes]:
     for row in run.rows:
         rows.setdefault(row["seed"], []).append(row)
     return {seed: outcomes(own, method, run.n_classes) for seed, own in rows.items()}
+
+
+def is_probability(run: Run, method: str) -> bool:
+    """Return whether a method's confidences are meant as probabilities; shares of votes are not."""
+    return method not in run.header["settings"].get("not_probabilities", ())
 
 
 def correct_answers(run: Run, method: str) -> dict[int, dict[int, bool]]:
@@ -66,21 +79,31 @@ def summarize(run: Run, method: str, scores_by_seed: Mapping[int, Mapping[str, f
 
 
 def paper_columns(dataset: str, method: str, model: str, seeds: int) -> dict[str, Any]:
-    """Return the paper's accuracy, its deviation and its table as columns of a report. Missing values are None."""
+    """Return the published accuracy, its deviation and its source as columns of a report. Missing values are None."""
     number = find_number(dataset, method, model, seeds=seeds)
     if number is None:
-        return dict.fromkeys(("paper", "paper_std", "paper_table"))
-    return {"paper": number.value, "paper_std": number.std, "paper_table": number.table}
+        return dict.fromkeys(("paper", "paper_std", "paper_table", "paper_source"))
+    return {
+        "paper": number.value,
+        "paper_std": number.std,
+        "paper_table": number.table,
+        "paper_source": number.source,
+    }
 
 
 def run_notes(run: Run) -> list[str]:
-    """Return what a reader must know about a run: shared time, missing rows, errors, and notes about its file."""
+    """Return what a reader must know about a run: its preset, shared time, missing rows, errors, notes about its file."""
     seconds: dict[str, list[float]] = {}
     for row in run.rows:
         for name, value in row.get("seconds", {}).items():
             if name not in run.header["methods"]:
                 seconds.setdefault(name, []).append(value)
     notes = []
+    if preset := run.header["settings"].get("preset"):
+        methods = run.header["settings"]["methods"].items()
+        used = {name: described.partition("(")[2].partition(") on ")[0] for name, described in methods}
+        shown = "; ".join(f"{name} {settings or 'defaults'}" for name, settings in used.items())
+        notes.append(f"{run.label}: settings of the methods' authors for {preset}: {shown}")
     if shared := [f"{name} {fmean(values):.3g} s" for name, values in seconds.items()]:
         notes.append(f"{run.label}: all methods shared {', '.join(shared)} per image")
     expected = run.header["n"] * len(run.header["seeds"])

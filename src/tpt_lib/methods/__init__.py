@@ -5,14 +5,23 @@ from tpt_lib.methods.bongard import bongard_prototype, bongard_tpt, bongard_tpt_
 from tpt_lib.methods.bongard_prediction import BongardPrediction
 from tpt_lib.methods.classify import classify
 from tpt_lib.methods.coop import Fitted, fit_cocoop, fit_coop
+from tpt_lib.methods.ctpt import ctpt_predict, text_dispersion
 from tpt_lib.methods.memo import memo_classify, memo_predict
 from tpt_lib.methods.memo_clip import memo_clip_predict
+from tpt_lib.methods.mta import mta_predict
+from tpt_lib.methods.otpt import otpt_predict, text_overlap
 from tpt_lib.methods.prompt_ensemble import prompt_ensemble_predict
+from tpt_lib.methods.rlcf import rlcf_predict
+from tpt_lib.methods.rtpt import rtpt_predict
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
+from tpt_lib.methods.tps import tps_predict
 from tpt_lib.methods.tpt import TptOptions, tpt_classify, tpt_predict
 from tpt_lib.methods.view_average import average_predict
 from tpt_lib.methods.view_vote import vote_predict
+from tpt_lib.methods.vte import vte_predict
+from tpt_lib.methods.zero import zero_predict
 from tpt_lib.methods.zero_shot import zero_shot_predict
+from tpt_lib.objectives import mean_entropy, select_similar, weighted_entropy
 
 __all__ = [
     "BongardPrediction",
@@ -26,18 +35,31 @@ __all__ = [
     "bongard_tpt",
     "bongard_tpt_many",
     "classify",
+    "ctpt_predict",
     "fit_cocoop",
     "fit_coop",
     "get_method",
     "list_methods",
+    "mean_entropy",
     "memo_classify",
     "memo_clip_predict",
     "memo_predict",
     "method",
+    "mta_predict",
+    "otpt_predict",
     "prompt_ensemble_predict",
+    "rlcf_predict",
+    "rtpt_predict",
+    "select_similar",
     "template_ensemble_predict",
+    "text_dispersion",
+    "text_overlap",
+    "tps_predict",
     "tpt_classify",
     "tpt_predict",
     "vote_predict",
+    "vte_predict",
+    "weighted_entropy",
+    "zero_predict",
     "zero_shot_predict",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from typing_extensions import get_type_hints, is_typeddict
 
 from tpt_lib.features.check import check_unit
+from tpt_lib.methods.presets import Presets, check_preset
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
@@ -74,6 +75,9 @@ class MethodEntry:
         needs: what it is given: ``"features"`` or ``"views"`` of one image's views, ``"images"`` for a batch of images;
             ``"reward"`` for a second model.
         published: the row of the published tables that has its numbers, if there is one.
+        presets: its authors' keywords for a dataset, where they differ from the defaults.
+        probabilities: whether its confidences are meant as probabilities. Reports leave the calibration of others, such as
+            shares of votes, empty.
     """
 
     name: str
@@ -82,13 +86,22 @@ class MethodEntry:
     paper: str = ""
     needs: tuple[Needs, ...] = ("features",)
     published: str | None = None
+    presets: Presets = field(default_factory=dict)
+    probabilities: bool = True
 
 
 _entries: dict[str, MethodEntry] = {}
 
 
 def method(
-    *, name: str, title: str, paper: str, needs: tuple[Needs, ...] = ("features",), published: str | None = None
+    *,
+    name: str,
+    title: str,
+    paper: str,
+    needs: tuple[Needs, ...] = ("features",),
+    published: str | None = None,
+    presets: Presets | None = None,
+    probabilities: bool = True,
 ) -> Callable[[F], F]:
     """Register a method under a name; use it as a decorator. The function itself stays as it is.
 
@@ -98,6 +111,8 @@ def method(
         paper: where it was published.
         needs: what it is given; see ``MethodEntry``.
         published: the row of the published tables that has its numbers.
+        presets: for each dataset the keywords that its authors use there, where they differ from the defaults.
+        probabilities: whether its confidences are meant as probabilities (default True).
 
     >>> @method(name="first_view", title="first view", paper="none")
     ... def first_view(model, prompts, features):
@@ -111,7 +126,7 @@ def method(
         known = _entries.get(name)
         if known is not None and getattr(known.predict, "__qualname__", None) != getattr(function, "__qualname__", ""):
             raise ValueError(f"method: the name {name!r} is taken by {known.predict!r}; choose another")
-        _entries[name] = MethodEntry(name, title, function, paper, needs, published)
+        _entries[name] = MethodEntry(name, title, function, paper, needs, published, presets or {}, probabilities)
         return function
 
     return register
@@ -131,19 +146,34 @@ def registered_name(function: object) -> str | None:
     return next((entry.name for entry in _entries.values() if entry.predict is function), None)
 
 
-def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry) -> MethodEntry:
-    """Return what is known about a method.
+def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry, *, preset: str | None = None) -> MethodEntry:
+    """Return what is known about a method, with its authors' settings for a dataset if asked.
 
     Args:
         method: a name from ``list_methods()``; or a function. A ``functools.partial`` of a registered function keeps its
             entry; a function that is not registered is one that needs features.
+        preset: a dataset of the paper, such as ``"imagenet-a"`` (default None: the method's defaults). Keywords of a
+            ``functools.partial`` take precedence over it.
 
     Returns:
-        The entry.
+        The entry. Its ``predict`` has the keywords of the preset.
 
     >>> get_method("tpt").title, get_method("memo_clip").needs
     ('TPT', ('views',))
+    >>> get_method("ctpt", preset="imagenet-a").predict.keywords
+    {'weight': 20.0}
     """
+    entry = _find(method)
+    if preset is None:
+        return entry
+    check_preset(preset)
+    predict: Any = entry.predict
+    given = predict.keywords if isinstance(predict, partial) else {}
+    new = {name: value for name, value in entry.presets.get(preset, {}).items() if name not in given}
+    return replace(entry, predict=partial(predict, **new)) if new else entry
+
+
+def _find(method: str | Method | OnlineMethod[Any] | MethodEntry) -> MethodEntry:
     if isinstance(method, MethodEntry):
         return method
     if isinstance(method, str):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tpt_lib.methods.base import Method, MethodEntry, OnlineMethod, check_arguments, get_method
+from tpt_lib.methods.reward import Reward, RewardModel, as_rewards
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
@@ -21,26 +22,40 @@ Methods = MethodLike | Sequence[MethodLike] | Mapping[str, MethodLike | tuple[Me
 
 @dataclass(frozen=True)
 class Case:
-    """A method under the name that tables show, with the prompts it is given."""
+    """A method under the name that tables show, with the prompts it is given, and the reward models if it needs any."""
 
     name: str
     entry: MethodEntry
     prompts: Prompts
+    rewards: tuple[RewardModel, ...] = ()
 
     @property
     def needs_views(self) -> bool:
         return "views" in self.entry.needs
 
-    def predict(self, model: ClipLike, features: Sequence[Tensor], views: Sequence[Tensor]) -> Prediction:
+    def predict(
+        self,
+        model: ClipLike,
+        features: Sequence[Tensor],
+        views: Sequence[Tensor],
+        similarities: Sequence[Sequence[Tensor]] = (),
+    ) -> Prediction:
         """Predict for B images from the features ``(N, E)`` or the views ``(N, 3, H, W)`` of each, as the method needs.
 
+        ``similarities`` has for each image those under each reward model ``(N, K)``.
         The method gets a copy, so that what it writes into it does not reach the next method.
         """
         call: Any = self.entry.predict
+        each = views if self.needs_views else features
+        judged = similarities if self.rewards else [()] * len(each)
         if self.needs_views or len(features) == 1:
-            each = views if self.needs_views else features
-            return Prediction.stack([self._checked(call(model, self.prompts, one.clone()), ()) for one in each])
-        return self._checked(call(model, self.prompts, torch.stack(list(features))), (len(features),))
+            given = [(one, {"reward": list(own)} if own else {}) for one, own in zip(each, judged, strict=True)]
+            return Prediction.stack(
+                [self._checked(call(model, self.prompts, one.clone(), **more), ()) for one, more in given]
+            )
+        reward = [torch.stack(of_model) for of_model in zip(*judged, strict=True)]
+        more = {"reward": reward} if reward else {}
+        return self._checked(call(model, self.prompts, torch.stack(list(features)), **more), (len(features),))
 
     def _checked(self, found: Any, batch: tuple[int, ...]) -> Prediction:
         if not isinstance(found, Prediction) or found.logits.shape[:-1] != batch:
@@ -51,7 +66,9 @@ class Case:
         return found
 
 
-def as_cases(caller: str, methods: Methods, prompts: ClassPrompts) -> list[Case]:
+def as_cases(
+    caller: str, methods: Methods, prompts: ClassPrompts, *, preset: str | None = None, reward: Reward | None = None
+) -> list[Case]:
     """Return methods with the prompts each is given: its own, if it came in a pair with any.
 
     Args:
@@ -59,6 +76,8 @@ def as_cases(caller: str, methods: Methods, prompts: ClassPrompts) -> list[Case]
         methods: a name, a function or a list of them; or a dict from what tables show to any of these, or to a pair of a
             method and its prompts, as ``{"CoOp": ("zero_shot", coop)}``.
         prompts: what the others are given.
+        preset: a dataset whose settings each method takes from its authors.
+        reward: a pair (model, prompts) or several, for methods that need a reward.
     """
     if not isinstance(methods, Mapping):
         several: Any = methods if isinstance(methods, list | tuple) else [methods]
@@ -67,18 +86,31 @@ def as_cases(caller: str, methods: Methods, prompts: ClassPrompts) -> list[Case]
             raise ValueError(f"{caller}: two methods have one name; pass a dict with a name for each")
     if not methods:
         raise ValueError(f"{caller}: methods is empty; pass one or more, as ['zero_shot', 'tpt']")
+    rewards = as_rewards(caller, reward, prompts)
     cases = []
     for name, value in methods.items():
         given: Any = value
         if isinstance(given, tuple) and len(given) != 2:
             raise ValueError(f"{caller}: {name!r} is a method, or a pair (method, prompts), but got {len(given)} parts")
         what, own = given if isinstance(given, tuple) else (given, prompts)
-        entry = get_method(what)
-        if isinstance(entry.predict, OnlineMethod) or {"images", "reward"} & set(entry.needs):
+        entry = get_method(what, preset=preset)
+        if isinstance(entry.predict, OnlineMethod) or "images" in entry.needs:
             raise ValueError(
                 f"{caller}: {name!r} is an online method or needs {', '.join(entry.needs)}, but {caller} runs episodic methods "
                 "on features or views"
             )
-        check_arguments(f"{caller}: {name!r}", entry.predict, 3)
-        cases.append(Case(name, entry, own))
+        if "reward" in entry.needs and not rewards:
+            raise ValueError(
+                f"{caller}: {name!r} needs a reward; pass reward=(model, prompts) of a second CLIP, where {caller} takes one"
+            )
+        own_rewards = rewards if "reward" in entry.needs else ()
+        check_arguments(f"{caller}: {name!r}", entry.predict, 3, **({"reward": None} if own_rewards else {}))
+        cases.append(Case(name, entry, own, own_rewards))
+    if rewards and not rewards_of(cases):
+        raise ValueError(f"{caller}: reward was given, but none of the methods needs one")
     return cases
+
+
+def rewards_of(cases: Sequence[Case]) -> tuple[RewardModel, ...]:
+    """Return the reward models of the cases that have any, which are the same for all."""
+    return next((case.rewards for case in cases if case.rewards), ())

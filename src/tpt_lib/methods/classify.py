@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+from torch import Tensor
 from typing_extensions import Unpack
 
 from tpt_lib.features.encode import encode_views
 from tpt_lib.methods.base import get_method
 from tpt_lib.methods.cases import MethodLike, as_cases
+from tpt_lib.methods.reward import Reward, judge
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
-from tpt_lib.types import Images, ViewOptions
+from tpt_lib.types import ImageLike, Images, ViewOptions
 from tpt_lib.views.augment import augment_views
 from tpt_lib.views.reading import are_several, each_image
 from tpt_lib.views.settings import ViewSettings
@@ -27,6 +29,8 @@ def classify(
     classes: Sequence[str] | ClassPrompts,
     *,
     method: MethodLike = "tpt",
+    preset: str | None = None,
+    reward: Reward | None = None,
     batch_size: int = 8,
     **views: Unpack[ViewOptions],
 ) -> Prediction:
@@ -39,6 +43,9 @@ def classify(
         classes: class names, or prompts from ``class_prompts`` (another template, a CoOp context, …).
         method: a name from ``list_methods()`` (default ``"tpt"``) or a function of that shape. ``functools.partial`` gives a
             method other settings, as ``partial(tpt_predict, steps=4)``.
+        preset: a dataset whose settings the method takes from its authors, such as ``"imagenet-a"`` (default None).
+        reward: a pair (model, prompts) of a second CLIP, or a list of pairs, for methods that need a reward. It sees the same
+            boxes of the image at its own size.
         batch_size: number of images given to the method together (default 8). Affects speed and memory, not results.
         **views: the keywords of ``augment_views``: ``n_views=64``, ``recipe="crop"``, ``seed=0``, ….
 
@@ -52,17 +59,20 @@ def classify(
     if batch_size < 1:
         raise ValueError(f"classify: batch_size must be at least 1, but got {batch_size}")
     several, settings = are_several(images), ViewSettings.of("classify", **views)
-    entry = get_method(method)
+    entry = get_method(method, preset=preset)
     prompts = classes if isinstance(classes, ClassPrompts) else class_prompts(model, classes)
-    (case,) = as_cases("classify", entry, prompts)
-    made = (
-        augment_views(image, model.image_spec, device=prompts.context.device, **vars(settings))
-        for image in each_image(images)
-    )
-    given = made if case.needs_views else (encode_views(model, each) for each in made)
+    (case,) = as_cases("classify", entry, prompts, reward=reward)
+
+    def given(image: ImageLike) -> tuple[Tensor, list[Tensor]]:
+        made = augment_views(image, model.image_spec, device=prompts.context.device, **vars(settings))
+        judged = judge(case.rewards, image, made, model.image_spec, settings)
+        return made if case.needs_views else encode_views(model, made), judged
+
+    left = map(given, each_image(images))
     found: list[Prediction] = []
-    while batch := list(islice(given, batch_size)):
-        found += case.predict(model, batch, batch)
+    while batch := list(islice(left, batch_size)):
+        inputs, judged = zip(*batch, strict=True)
+        found += case.predict(model, inputs, inputs, judged)
     if not found:
         raise ValueError("classify: there are no images; at least one is needed")
     return Prediction.stack(found) if several else found[0]

@@ -16,7 +16,7 @@ from tpt_lib.methods.classify import classify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
-from tpt_lib.tuning import TuneOptions, tune_prompt
+from tpt_lib.tuning import Tuned, TuneOptions, tune_prompt
 from tpt_lib.types import Images, ViewOptions, check_options
 
 __all__ = ["TptOptions", "tpt_classify", "tpt_predict"]
@@ -45,12 +45,18 @@ def tpt_predict(
     >>> prediction.label in prompts.names, bool(prediction.loss_after < prediction.loss_before)
     (True, True)
     """
-    tuned = tune_prompt(model, prompts, features, **tuning)
+    return as_prediction(model, prompts, features, tune_prompt(model, prompts, features, **tuning))
+
+
+def as_prediction(
+    model: ClipLike, prompts: ClassPrompts, features: Tensor, tuned: Tuned, logits: Tensor | None = None
+) -> Prediction:
+    """Return what tuning found as a prediction with the given logits, by default those of the plain image."""
     plain = features[..., :1, :]
     steps = tuned.losses.shape[-1] - 1
     return Prediction(
         names=prompts.names,
-        logits=unchecked_logits(model, plain, tuned.text_features)[..., 0, :],
+        logits=unchecked_logits(model, plain, tuned.text_features)[..., 0, :] if logits is None else logits,
         before=Prediction(prompts.names, unchecked_logits(model, plain, tuned.initial_features)[..., 0, :]),
         tuned=tuned.applied & (steps > 0),
         loss_before=tuned.losses[..., 0],

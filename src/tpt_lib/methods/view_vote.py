@@ -19,7 +19,13 @@ from tpt_lib.prompts.class_prompts import ClassPrompts
 __all__ = ["vote_predict"]
 
 
-@method(name="view_vote", title="majority vote", paper="Shu et al., NeurIPS 2022", published="Majority vote")
+@method(
+    name="view_vote",
+    title="majority vote",
+    paper="Shu et al., NeurIPS 2022",
+    published="Majority vote",
+    probabilities=False,
+)
 def vote_predict(
     model: ClipLike, prompts: ClassPrompts, features: Float[Tensor, "*b n e"], *, fraction: float | None = None
 ) -> Prediction:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tpt_lib.evaluation.metrics import calibration_error, reliability
 from tpt_lib.evaluation.report import Report
+from tpt_lib.evaluation.run_summary import is_probability
 from tpt_lib.plots.figure import AFTER, BEFORE, PUBLISHED, new_figure
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
     """Draw accuracy over confidence in bins: a panel per dataset and method, with the share of samples per bin below.
 
     A bin's accuracy is blue, pale blue above its mean confidence (underconfident). Where confidence exceeds accuracy, the
-    excess is red (overconfident). Seeds are pooled; the corner shows the calibration error of what is drawn.
+    excess is red (overconfident). Seeds are pooled; the corner shows the calibration error of what is drawn. The panel of a
+    method whose confidences are shares of votes is empty.
 
     Args:
         report: the report of one run or several.
@@ -48,11 +50,14 @@ def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
         row, column = 2 * names.index((run.label, run.model)), methods.index(method)
         above = figure.add_subplot(grid[row, column])
         below = figure.add_subplot(grid[row + 1, column], sharex=above)
-        confidence = torch.cat([said.confidence for said in of_seeds.values()])
-        correct = torch.cat([said.correct for said in of_seeds.values()])
-        _draw_bins(above, below, confidence, correct, bins)
+        if is_probability(run, method):
+            confidence = torch.cat([said.confidence for said in of_seeds.values()])
+            correct = torch.cat([said.correct for said in of_seeds.values()])
+            _draw_bins(above, below, confidence, correct, bins)
+        else:
+            above.text(0.5, 0.5, "votes are not\nprobabilities", transform=above.transAxes, ha="center", fontsize=8)
         above.set_title(f"{run.label}{f', {run.model}' if several else ''}\n{method}", fontsize=8)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
+    handles, labels = max((axes.get_legend_handles_labels() for axes in figure.axes), key=lambda pair: len(pair[0]))
     figure.legend(handles, labels, loc="outside upper center", frameon=False, fontsize=7, ncols=3, handlelength=1)
     return figure
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from support import rewards
 from support.noise_runs import METHODS, NAMES, Noise, assert_close, content, model, noise, run
 from support.runs import refuse_to_write
 
@@ -146,7 +147,7 @@ reward = MethodEntry("rlcf", "RLCF", tpt_predict, needs=("features", "reward"))
         ({"methods": "tpd"}, ValueError, "there is no method 'tpd'; there are .*tpt"),
         ({"methods": ["tpt", tpt_predict]}, ValueError, "evaluate: two methods have one name; pass a dict"),
         ({"methods": {"TDA": online}}, ValueError, "evaluate: 'TDA' is an online method"),
-        ({"methods": {"RLCF": reward}}, ValueError, "evaluate: 'RLCF' .* needs features, reward"),
+        ({"methods": {"RLCF": reward}}, ValueError, "evaluate: 'RLCF' needs a reward; pass reward="),
         ({"seeds": ()}, ValueError, "evaluate: at least one seed and a batch_size of 1 are needed, but got 0 seeds"),
         ({"seeds": (1, 1)}, ValueError, r"evaluate: seeds must differ, but got \[1, 1\]"),
         ({"batch_size": 0}, ValueError, "a batch_size of 1 are needed"),
@@ -208,3 +209,62 @@ def test_a_method_for_one_image_says_what_to_do_in_a_batch(tmp_path):
     with pytest.raises(TypeError, match=r"a Prediction of a batch of 2, .* needs batch_size=1"):
         run(tmp_path / "run.jsonl", Noise(2), methods={"odd": first_only}, batch_size=2)
     assert len(run(tmp_path / "other.jsonl", Noise(2), methods={"odd": first_only}).rows()) == 1
+
+
+def settings_of(path):
+    return content(path)[0]["settings"]
+
+
+def test_a_reward_is_given_computed_and_recorded(tmp_path):
+    """In workers and in batches as in this process."""
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    run(one, Noise(3), "rlcf", reward=rewards.pair(NAMES))
+    run(other, Noise(3), "rlcf", reward=rewards.pair(NAMES), num_workers=1, batch_size=2)
+    assert_close(one, other)
+    prompts, (_, *rows) = tpt_lib.class_prompts(model(), NAMES), content(one)
+    for row in rows:
+        image, _ = Noise()[row["sample"]]
+        features = tpt_lib.encode_views(model(), tpt_lib.augment_views(image, model().image_spec, n_views=8))
+        reward = rewards.by_hand(image, NAMES, n_views=8)
+        want = tpt_lib.methods.rlcf_predict(model(), prompts, features, reward=reward)
+        assert abs(row["methods"]["RLCF"]["confidence"] - float(want.probs.max())) < 1e-3
+    assert json.loads(one.read_text().splitlines()[1])["seconds"].keys() == {"views", "features", "reward", "RLCF"}
+    (recorded,) = settings_of(one)["reward"]
+    assert recorded.keys() == {"model", "weights", "prompts"}
+    assert recorded["weights"] != settings_of(one)["weights"]
+    second, _ = rewards.pair(NAMES)
+    with pytest.raises(ValueError, match="reward"):
+        run(one, Noise(3), "rlcf", reward=(second, tpt_lib.class_prompts(second, NAMES)))
+    with pytest.raises(ValueError, match="evaluate: 'RLCF' needs a reward"):
+        run(tmp_path / "none.jsonl", Noise(3), "rlcf")
+
+
+def test_a_preset_is_asked_for_and_recorded(tmp_path):
+    def evaluated(file, name, **options):
+        data = EvalSet(name, Noise(2), NAMES)
+        return evaluate(
+            model(), data, {"C": "ctpt", "T": "tpt"}, out=tmp_path / file, n_views=8, num_workers=0, **options
+        )
+
+    evaluated("plain.jsonl", "imagenet-a")
+    own = evaluated("own.jsonl", "imagenet-a", preset="dataset")
+    evaluated("named.jsonl", "noise", preset="imagenet-a")
+    plain, asked, named = (settings_of(tmp_path / f"{file}.jsonl") for file in ("plain", "own", "named"))
+    assert "preset" not in plain, "a dataset's name alone changes nothing"
+    assert "ctpt_predict()" in plain["methods"]["C"]
+    assert asked["preset"] == named["preset"] == "imagenet-a"
+    assert "ctpt_predict(weight=20.0)" in asked["methods"]["C"]
+    assert asked["methods"] == named["methods"]
+    note = "imagenet-a: settings of the methods' authors for imagenet-a: C weight=20.0; T defaults"
+    assert note in own.notes()
+    with pytest.raises(ValueError, match="have no settings for 'noise', but for imagenet"):
+        evaluated("other.jsonl", "noise", preset="dataset")
+    assert not (tmp_path / "other.jsonl").exists()
+
+
+def test_the_calibration_of_votes_is_left_empty(tmp_path):
+    report = run(tmp_path / "run.jsonl", Noise(4), {"Z": "zero", "vote": "view_vote", "T": "tpt"})
+    assert settings_of(tmp_path / "run.jsonl")["not_probabilities"] == ["Z", "vote"]
+    assert [row["ece15"] is None for row in report.rows()] == [True, True, False]
+    assert [row["ece20"] is None for row in report.rows()] == [True, True, False]
+    assert all(row["top1"] is not None for row in report.rows())

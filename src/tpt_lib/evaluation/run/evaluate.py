@@ -18,9 +18,10 @@ from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, require_r
 from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run.work import Work
 from tpt_lib.evaluation.run_file import Row, RunFile, check_resumable, run_header
-from tpt_lib.evaluation.run_identity import describe
+from tpt_lib.evaluation.run_identity import describe, prompts_digest
 from tpt_lib.evaluation.run_lines import check_is_file
-from tpt_lib.methods.cases import Case, Methods, as_cases
+from tpt_lib.methods.cases import Case, Methods, as_cases, rewards_of
+from tpt_lib.methods.reward import Reward
 from tpt_lib.models.identity import check_known, identify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
@@ -37,6 +38,8 @@ class EvaluateOptions(UnseededViewOptions, total=False):
 
     seeds: Sequence[int]
     prompts: ClassPrompts | None
+    preset: str | None
+    reward: Reward | None
     batch_size: int
     num_workers: int | None
     backend: Backend
@@ -53,6 +56,8 @@ def evaluate(
     out: PathLike,
     seeds: Sequence[int] = (0,),
     prompts: ClassPrompts | None = None,
+    preset: str | None = None,
+    reward: Reward | None = None,
     batch_size: int = 1,
     num_workers: int | None = None,
     backend: Backend = "local",
@@ -74,6 +79,9 @@ def evaluate(
         out: the run file, one JSON object per line: the settings, then a row per seed and sample. Each row is flushed.
         seeds: seeds of the views (default ``(0,)``); the report has means and deviations over them.
         prompts: prompts of the methods (default: the dataset's classes in its template).
+        preset: a dataset whose settings the methods take from their authors, such as ``"imagenet-a"``, or ``"dataset"`` for
+            the one that is evaluated (default None: the methods' defaults). The run records the settings.
+        reward: a pair (model, prompts) of a second CLIP, or a list of pairs, for methods that need a reward.
         batch_size: number of samples given to a method together (default 1).
         num_workers: number of processes that make views while the model encodes (default 2, or 0 if the model is on a CPU,
             where they would take its cores). With Ray, the number of actors, which do all of the work.
@@ -104,14 +112,15 @@ def evaluate(
     options: Any = {"recipe": dataset.recipe, **views}
     settings = ViewSettings.of("evaluate", **options)
     prompts = class_prompts(model, dataset.classes, template=dataset.template) if prompts is None else prompts
-    cases = as_cases("evaluate", methods, prompts)
+    preset = dataset.name if preset == "dataset" else preset
+    cases = as_cases("evaluate", methods, prompts, preset=preset, reward=reward)
     if num_workers is None:
         num_workers = 0 if backend == "local" and prompts.context.device.type == "cpu" else 2
     _check(seeds, batch_size, num_workers, backend)
     _check_classes(prompts, cases, dataset)
     samples: Any = dataset.samples
     names = [case.name for case in cases]
-    identity = _identity(model, dataset, cases, settings)
+    identity = _identity(model, dataset, cases, settings, preset)
     check_known("evaluate", identity, Path(out), Path(f"{out}.rank{share()[0]}"))
     header = run_header(dataset.name, dataset.split, dataset.classes, names, seeds, len(samples), identity)
     work = Work(model, cases, samples, settings, strict, dataset.root)
@@ -149,7 +158,9 @@ def _missing_rows(backend: Backend, work: Work, run: RunFile, batch_size: int, n
             yield work.rows(seed, group)
 
 
-def _identity(model: ClipLike, dataset: EvalSet, cases: list[Case], views: ViewSettings) -> dict[str, Any]:
+def _identity(
+    model: ClipLike, dataset: EvalSet, cases: list[Case], views: ViewSettings, preset: str | None
+) -> dict[str, Any]:
     """Return everything but the names and the seeds that results depend on."""
     shown = {name: value for name, value in views.to_dict().items() if name != "seed"}
     methods = {}
@@ -158,7 +169,14 @@ def _identity(model: ClipLike, dataset: EvalSet, cases: list[Case], views: ViewS
             methods[case.name] = describe(case.entry.predict, case.prompts)
         except ValueError as error:
             raise ValueError(f"evaluate: {case.name!r}: {error}") from error
-    return {"views": shown, **identify(model), "methods": methods, "data": dataset_identity(dataset)}
+    found: dict[str, Any] = {"views": shown, **identify(model), "methods": methods, "data": dataset_identity(dataset)}
+    if preset is not None:
+        found["preset"] = preset
+    if rewards := rewards_of(cases):
+        found["reward"] = [{**identify(other), "prompts": prompts_digest(own)} for other, own in rewards]
+    if votes := [case.name for case in cases if not case.entry.probabilities]:
+        found["not_probabilities"] = votes
+    return found
 
 
 def _check(seeds: Sequence[int], batch_size: int, num_workers: int, backend: str) -> None:

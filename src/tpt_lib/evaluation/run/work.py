@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 from tpt_lib.evaluation.data.samples import class_index, listed_file, shown_path
 from tpt_lib.evaluation.run_file import MethodResult, Row, error_row, method_result, result_row
 from tpt_lib.features.encode import encode_views
-from tpt_lib.methods.cases import Case
+from tpt_lib.methods.cases import Case, rewards_of
+from tpt_lib.methods.reward import reward_views, similarities
 from tpt_lib.models.protocol import ClipLike, ImageSpec
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
@@ -24,12 +25,13 @@ from tpt_lib.views.settings import ViewSettings
 
 @dataclass
 class Item:
-    """The views of a sample, or the error that prevented them."""
+    """The views of a sample, also for reward models if there are any, or the error that prevented them."""
 
     sample: int
     path: str | None = None
     truth: int | None = None
     views: Tensor = field(default_factory=lambda: torch.empty(0))
+    reward_views: list[Tensor] = field(default_factory=list)
     error: str = ""
     seconds: float = 0.0
 
@@ -64,8 +66,9 @@ class Work:
 
     def items(self, seed: int, samples: list[int], num_workers: int) -> Iterator[Item]:
         """Yield the views of samples, made by ``num_workers`` processes with one thread each."""
+        specs = [model.image_spec for model in (self.model, *(model for model, _ in rewards_of(self.cases)))]
         views = replace(self.views, seed=seed)
-        data = _Items(self.samples, samples, self.model.image_spec, views, self.root, len(self.prompts.names))
+        data = _Items(self.samples, samples, specs, views, self.root, len(self.prompts.names))
         own = torch.Generator()  # without it the loader draws from the global generator
         return iter(DataLoader(data, batch_size=None, num_workers=num_workers if samples else 0, generator=own))
 
@@ -90,19 +93,30 @@ class Work:
         views = [item.views.to(self.device) for item in items]
         features = [encode_views(self.model, each) for each in views]
         seconds = {"features": (time.perf_counter() - start) / len(items)}
+        judged: list[list[Tensor]] = [[] for _ in items]
+        if rewards := rewards_of(self.cases):
+            start = time.perf_counter()
+            judged = [similarities(rewards, [each.to(self.device) for each in item.reward_views]) for item in items]
+            seconds["reward"] = (time.perf_counter() - start) / len(items)
         found: dict[str, Prediction] = {}
         for case in self.cases:
             start = time.perf_counter()
-            found[case.name] = case.predict(self.model, features, views)
+            found[case.name] = case.predict(self.model, features, views, judged)
             seconds[case.name] = (time.perf_counter() - start) / len(items)
         return found, seconds
 
 
 class _Items(Dataset[Item]):
     def __init__(
-        self, samples: Any, chosen: list[int], spec: ImageSpec, views: ViewSettings, root: str | None, classes: int
+        self,
+        samples: Any,
+        chosen: list[int],
+        specs: list[ImageSpec],
+        views: ViewSettings,
+        root: str | None,
+        classes: int,
     ) -> None:
-        self.samples, self.chosen, self.spec, self.views = samples, chosen, spec, views
+        self.samples, self.chosen, self.specs, self.views = samples, chosen, specs, views
         self.root, self.classes = root, classes
 
     def __len__(self) -> int:
@@ -116,7 +130,8 @@ class _Items(Dataset[Item]):
             image, label = self.samples[item.sample]
             item.path = shown_path(image, self.root) or item.path
             item.truth = class_index(label, self.classes)
-            item.views = augment_views(image, self.spec, **vars(self.views))
+            item.views = augment_views(image, self.specs[0], **vars(self.views))
+            item.reward_views = reward_views(self.specs[1:], image, item.views, self.specs[0], self.views)
         except Exception as error:  # a dataset may raise anything for a bad image; it becomes that sample's error
             item.error = f"{type(error).__name__}: {error}"
         item.seconds = time.perf_counter() - start
