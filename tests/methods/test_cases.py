@@ -108,7 +108,7 @@ def test_a_case_gives_views_one_image_at_a_time():
     case = Case("mine", MethodEntry("mine", "mine", on_views, needs=("views",)), words())
     assert case.needs_views
     assert len(case.predict(model_of(), [], views)) == 3
-    assert all(given is view for given, view in zip(seen, views, strict=True))
+    assert all(given.equal(view) for given, view in zip(seen, views, strict=True))
 
 
 @pytest.mark.parametrize(("returned", "number", "message"), [

@@ -82,10 +82,10 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
         raise TypeError(
             f"load_transformers: {str(path_or_id)!r} is a {type(module).__name__}; known classes are {known}"
         )
-    known, wanted = len(tokenizer), module.config.text_config.vocab_size
-    if known < wanted // 2:  # as transformers makes of a folder without the files
+    tokens, wanted = len(tokenizer), module.config.text_config.vocab_size
+    if tokens < wanted // 2:  # as transformers makes of a folder without the files
         raise ValueError(
-            f"load_transformers: the tokenizer of {str(path_or_id)!r} knows {known} tokens, the model {wanted}; its files "
+            f"load_transformers: the tokenizer of {str(path_or_id)!r} knows {tokens} tokens, the model {wanted}; its files "
             "(tokenizer.json) are missing. Download them into the folder"
         )
     return replace(wrapped, name=Path(path_or_id).name)
