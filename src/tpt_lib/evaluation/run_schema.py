@@ -27,6 +27,7 @@ __all__ = [
     "is_final",
     "json_line",
     "method_result",
+    "method_results",
     "result_row",
     "run_header",
     "truth_index",
@@ -169,44 +170,44 @@ def is_final(row: Row) -> bool:
     return row.get("error", "ImageError:").startswith("ImageError:")
 
 
-def method_result(
-    logits: Float[Tensor, " k"], before: Float[Tensor, " k"] | None = None, *, top: int = 5
-) -> MethodResult:
-    """Return a method's answer for one image.
+def method_results(
+    logits: Float[Tensor, "b k"], before: Float[Tensor, "b k"] | None = None, *, top: int = 5
+) -> list[MethodResult]:
+    """Return a method's answer for each image of a batch.
 
     Args:
-        logits: logits of the classes ``(K,)``.
-        before: logits of the plain zero-shot prediction ``(K,)``, if the method knows it (default None).
+        logits: logits of the classes ``(B, K)``.
+        before: logits of the plain zero-shot prediction ``(B, K)``, if the method knows it (default None).
         top: number of most likely classes to list, at most K (default 5). Rows of Bongard problems list none.
 
     Returns:
-        The answer; probabilities of listed classes are rounded to 6 digits.
+        The answers; probabilities of listed classes are rounded to 6 digits.
 
-    >>> method_result(torch.tensor([0.0, 0.0]), top=0)
-    {'index': 0, 'confidence': 0.5, 'entropy': 0.6931471824645996, 'top5': [], 'top5_probs': []}
+    >>> method_results(torch.tensor([[0.0, 0.0]]), top=0)
+    [{'index': 0, 'confidence': 0.5, 'entropy': 0.6931471824645996, 'top5': [], 'top5_probs': []}]
     """
-    probs = logits.softmax(dim=-1)
-    top5 = logits.topk(min(top, len(logits))).indices
-    result = MethodResult(
-        index=int(logits.argmax()),
-        confidence=float(probs.max()),
-        entropy=float(entropy(logits)),
-        top5=top5.tolist(),
-        top5_probs=_rounded(probs[top5]),
-    )
+    probs, top5 = logits.softmax(dim=-1), logits.topk(min(top, logits.shape[-1])).indices
+    columns = logits.argmax(dim=-1), probs.amax(dim=-1), entropy(logits), top5
+    listed = zip(*(column.tolist() for column in columns), _rounded(probs.gather(-1, top5)), strict=True)
+    names = ("index", "confidence", "entropy", "top5", "top5_probs")
+    results: list[Any] = [dict(zip(names, values, strict=True)) for values in listed]
     if before is not None:
-        plain, order = before.softmax(dim=-1), before.topk(len(top5)).indices
-        result["zero_shot"] = ZeroShot(
-            index=int(before.argmax()),
-            top5=order.tolist(),
-            top5_probs=_rounded(plain[order]),
-            probs=_rounded(plain[top5]),
-        )
-    return result
+        plain, order = before.softmax(dim=-1), before.topk(top5.shape[-1]).indices
+        lists = before.argmax(dim=-1).tolist(), order.tolist(), *(_rounded(plain.gather(-1, i)) for i in (order, top5))
+        for result, (index, listed_before, *own) in zip(results, zip(*lists, strict=True), strict=True):
+            result["zero_shot"] = ZeroShot(index=index, top5=listed_before, top5_probs=own[0], probs=own[1])
+    return results
 
 
-def _rounded(probs: Tensor) -> list[float]:
-    return [round(p, 6) for p in probs.tolist()]
+def method_result(
+    logits: Float[Tensor, " k"], before: Float[Tensor, " k"] | None = None, *, top: int = 5
+) -> MethodResult:
+    """Return a method's answer for one image; see ``method_results``."""
+    return method_results(logits[None], None if before is None else before[None], top=top)[0]
+
+
+def _rounded(probs: Tensor) -> list[list[float]]:
+    return [[round(p, 6) for p in row] for row in probs.tolist()]
 
 
 def truth_index(truth: int | str) -> int:

@@ -37,7 +37,7 @@ def test_rows_are_what_the_methods_say(whole):
 
 def test_the_report_is_of_the_file_and_a_finished_run_is_only_read(whole, monkeypatch):
     before = whole.read_bytes()
-    monkeypatch.setattr("tpt_lib.evaluation.run.work.Work.rows", None)
+    monkeypatch.setattr("tpt_lib.evaluation.run.work.Work.start", None)
     report = run(whole, seeds=(0, 1))
     assert whole.read_bytes() == before
     _, *rows = content(whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -16,7 +17,7 @@ from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, require_ray, share
 from tpt_lib.evaluation.run.progress import ProgressBar
-from tpt_lib.evaluation.run.work import Work
+from tpt_lib.evaluation.run.work import Started, Work
 from tpt_lib.evaluation.run_file import Row, RunFile, check_resumable, run_header
 from tpt_lib.evaluation.run_identity import describe, prompts_digest
 from tpt_lib.evaluation.run_lines import check_is_file
@@ -152,10 +153,17 @@ def _missing_rows(backend: Backend, work: Work, run: RunFile, batch_size: int, n
         ]
         yield from ray_rows(work, groups, max(1, num_workers), work.device, work.failed)
         return
+    ahead = (
+        0 if work.device.type == "cpu" else 1
+    )  # groups in flight: the host prepares one while the device is at another
+    started: deque[Started] = deque()
     for seed, left in run.left.items():
         items = work.items(seed, left, num_workers)
         while group := list(islice(items, batch_size)):
-            yield work.rows(seed, group)
+            started.append(work.start(seed, group))
+            if len(started) > ahead:
+                yield work.finish(started.popleft())
+    yield from map(work.finish, started)
 
 
 def _identity(

@@ -1,4 +1,8 @@
-"""Turn samples into rows of a run, in this process or another."""
+"""Turn samples into rows of a run, in this process or another.
+
+On a CPU the processes that read images also make their views. With an accelerator they only read: bytes are handed over, views
+are made on the device, and results are read from it once per group, after the next group was started.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tpt_lib.evaluation.data.samples import class_index, listed_file, shown_path
-from tpt_lib.evaluation.run_file import MethodResult, Row, error_row, method_result, result_row
+from tpt_lib.evaluation.run.clock import Clock
+from tpt_lib.evaluation.run_file import MethodResult, Row, error_row, method_results, result_row
 from tpt_lib.features.encode import encode_views
 from tpt_lib.methods.cases import Case, rewards_of
 from tpt_lib.methods.reward import reward_views, similarities
@@ -20,20 +25,36 @@ from tpt_lib.models.protocol import ClipLike, ImageSpec
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.views.augment import augment_views
+from tpt_lib.views.reading import read_image
 from tpt_lib.views.settings import ViewSettings
 
 
 @dataclass
 class Item:
-    """The views of a sample, also for reward models if there are any, or the error that prevented them."""
+    """What was read of a sample: its views, also for reward models if there are any; or its pixels; or an error."""
 
     sample: int
     path: str | None = None
     truth: int | None = None
+    pixels: Tensor | None = None
     views: Tensor = field(default_factory=lambda: torch.empty(0))
     reward_views: list[Tensor] = field(default_factory=list)
     error: str = ""
     seconds: float = 0.0
+
+    def pin_memory(self) -> Item:
+        """Return the item with its pixels in memory from which a device copies without waiting; for the ``DataLoader``."""
+        return self if self.pixels is None else replace(self, pixels=self.pixels.pin_memory())
+
+
+@dataclass(frozen=True)
+class Started:
+    """Predictions of a group of samples, which a device may still be computing, and the times at which parts began."""
+
+    seed: int
+    group: list[Item]
+    found: dict[str, Prediction]
+    clock: Clock
 
 
 @dataclass(frozen=True)
@@ -49,7 +70,7 @@ class Work:
 
     def __call__(self, seed: int, samples: list[int]) -> list[Row]:
         """Return the rows of samples, computed in this process."""
-        return self.rows(seed, list(self.items(seed, samples, 0)))
+        return self.finish(self.start(seed, list(self.items(seed, samples, 0))))
 
     @property
     def prompts(self) -> ClassPrompts:
@@ -65,48 +86,69 @@ class Work:
         return error_row(seed, sample, None, error, shown_path(listed_file(self.samples, sample), self.root))
 
     def items(self, seed: int, samples: list[int], num_workers: int) -> Iterator[Item]:
-        """Yield the views of samples, made by ``num_workers`` processes with one thread each."""
-        specs = [model.image_spec for model in (self.model, *(model for model, _ in rewards_of(self.cases)))]
+        """Yield what is read of samples by ``num_workers`` processes with one thread each."""
+        specs = self._specs if self.device.type == "cpu" else []
         views = replace(self.views, seed=seed)
         data = _Items(self.samples, samples, specs, views, self.root, len(self.prompts.names))
         own = torch.Generator()  # without it the loader draws from the global generator
-        return iter(DataLoader(data, batch_size=None, num_workers=num_workers if samples else 0, generator=own))
+        workers = num_workers if samples else 0
+        pinned = workers > 0 and self.device.type == "cuda"
+        return iter(DataLoader(data, batch_size=None, num_workers=workers, generator=own, pin_memory=pinned))
 
-    def rows(self, seed: int, group: list[Item]) -> list[Row]:
-        """Return the rows of a group of samples."""
+    def start(self, seed: int, group: list[Item]) -> Started:
+        """Compute the predictions of a group of samples, without waiting for an accelerator."""
+        clock = Clock(self.device)
+        for item in group:
+            if item.pixels is not None:
+                _make_views(item, self._specs, replace(self.views, seed=seed), self.device)
         if self.strict and (bad := next((item for item in group if item.error), None)):
             raise ValueError(
                 f"evaluate: sample {bad.sample} cannot be used: {bad.error}; strict=False records it as a row"
             )
-        rows = {item.sample: error_row(seed, item.sample, item.truth, item.error, item.path) for item in group}
-        if good := [item for item in group if not item.error]:
-            results, seconds = self._results(good)
-            for i, item in enumerate(good):
-                said = {name: _result(batch[i]) for name, batch in results.items()}
-                took = {"views": item.seconds, **seconds}
-                rows[item.sample] = result_row(seed, item.sample, item.truth, said, took, item.path)
+        good = [item for item in group if not item.error]
+        return Started(seed, group, self._predictions(good, clock) if good else {}, clock)
+
+    def finish(self, started: Started) -> list[Row]:
+        """Return the rows of a group that was started. Waits for an accelerator once."""
+        rows = {
+            item.sample: error_row(started.seed, item.sample, item.truth, item.error, item.path)
+            for item in started.group
+        }
+        good = [item for item in started.group if not item.error]
+        results = _on_cpu(started.found)
+        seconds = {name: value / len(good) for name, value in started.clock.seconds().items()} if good else {}
+        shared = seconds.pop("views", 0.0)
+        for i, item in enumerate(good):
+            said = {name: each[i] for name, each in results.items()}
+            took = {"views": item.seconds + shared, **seconds}
+            rows[item.sample] = result_row(started.seed, item.sample, item.truth, said, took, item.path)
         return list(rows.values())
 
-    def _results(self, items: list[Item]) -> tuple[dict[str, Prediction], dict[str, float]]:
-        """Return the predictions of each method, and the seconds per image of encoding and of each method."""
-        start = time.perf_counter()
+    @property
+    def _specs(self) -> list[ImageSpec]:
+        """The preprocessing of the model, and of each reward model."""
+        return [model.image_spec for model in (self.model, *(model for model, _ in rewards_of(self.cases)))]
+
+    def _predictions(self, items: list[Item], clock: Clock) -> dict[str, Prediction]:
+        """Return the predictions of each method."""
+        clock.mark("features")
         views = [item.views.to(self.device) for item in items]
         features = [encode_views(self.model, each) for each in views]
-        seconds = {"features": (time.perf_counter() - start) / len(items)}
         judged: list[list[Tensor]] = [[] for _ in items]
         if rewards := rewards_of(self.cases):
-            start = time.perf_counter()
+            clock.mark("reward")
             judged = [similarities(rewards, [each.to(self.device) for each in item.reward_views]) for item in items]
-            seconds["reward"] = (time.perf_counter() - start) / len(items)
         found: dict[str, Prediction] = {}
         for case in self.cases:
-            start = time.perf_counter()
+            clock.mark(case.name)
             found[case.name] = case.predict(self.model, features, views, judged)
-            seconds[case.name] = (time.perf_counter() - start) / len(items)
-        return found, seconds
+        clock.mark("")
+        return found
 
 
 class _Items(Dataset[Item]):
+    """What is read of each sample: views for ``specs``, or its pixels if there are none."""
+
     def __init__(
         self,
         samples: Any,
@@ -130,13 +172,31 @@ class _Items(Dataset[Item]):
             image, label = self.samples[item.sample]
             item.path = shown_path(image, self.root) or item.path
             item.truth = class_index(label, self.classes)
-            item.views = augment_views(image, self.specs[0], **vars(self.views))
-            item.reward_views = reward_views(self.specs[1:], image, item.views, self.specs[0], self.views)
+            item.pixels = read_image(image)
         except Exception as error:  # a dataset may raise anything for a bad image; it becomes that sample's error
             item.error = f"{type(error).__name__}: {error}"
+        if self.specs and item.pixels is not None:
+            _make_views(item, self.specs, self.views, item.pixels.device)
         item.seconds = time.perf_counter() - start
         return item
 
 
-def _result(said: Prediction) -> MethodResult:
-    return method_result(said.logits, None if said.before is None else said.before.logits)
+def _make_views(item: Item, specs: list[ImageSpec], settings: ViewSettings, device: torch.device) -> None:
+    """Replace the pixels of an item by its views on a device, or by the error that prevented them."""
+    pixels: Any = item.pixels
+    item.pixels = None
+    try:
+        item.views = augment_views(pixels, specs[0], device=device, **vars(settings))
+        item.reward_views = reward_views(specs[1:], pixels, item.views, specs[0], settings)
+    except Exception as error:  # a recipe may raise anything
+        item.error = f"{type(error).__name__}: {error}"
+
+
+def _on_cpu(found: dict[str, Prediction]) -> dict[str, list[MethodResult]]:
+    """Return each method's result per sample. All logits come from the device in one copy."""
+    parts = [each.logits for said in found.values() for each in (said, said.before) if each is not None]
+    logits = iter(torch.stack(parts).cpu() if parts else ())
+    return {
+        name: method_results(next(logits), None if said.before is None else next(logits))
+        for name, said in found.items()
+    }
