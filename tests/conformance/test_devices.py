@@ -88,7 +88,8 @@ def predict(name, model, prompts, views):
     entry = get_method(name)
     views = views.to(prompts.context.device)
     given = views if "views" in entry.needs else encode_views(model, views)
-    return entry.predict(model, prompts, given, **TEMPLATES.get(name, {}))
+    more = {"reward": noise(len(views), len(NAMES)).to(views.device)} if "reward" in entry.needs else {}
+    return entry.predict(model, prompts, given, **more, **TEMPLATES.get(name, {}))
 
 
 @pytest.mark.parametrize("name", list_methods())

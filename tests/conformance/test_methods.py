@@ -74,8 +74,9 @@ def needed(name, views, prompts):
     if "reward" not in get_method(name).needs:
         return {}
     model, own = rewards.pair(prompts.names)
-    larger = torch.nn.functional.interpolate(views.flatten(0, -4), model.image_spec.size).unflatten(0, views.shape[:-3])
-    return {"reward": encode_views(model, larger) @ tpt_lib.encode_prompts(model, own).detach().T}
+    flat = views.cpu().flatten(0, -4)
+    larger = torch.nn.functional.interpolate(flat, model.image_spec.size).unflatten(0, views.shape[:-3])
+    return {"reward": (encode_views(model, larger) @ tpt_lib.encode_prompts(model, own).detach().T).to(views.device)}
 
 
 def close(one, other, atol=2e-3):
@@ -246,7 +247,7 @@ def test_several_templates_work_or_are_refused_by_name(name):
     (torch.eye(8), "image features have width 8 and text features 16"),
 ])  # fmt: skip
 def test_bad_features(name, features, message):
-    more = {"reward": torch.zeros(*features.shape[:-1], 4)} if "reward" in get_method(name).needs else {}
+    more = {"reward": torch.zeros(*features.shape[:-1], 4).to(Now.device)} if "reward" in get_method(name).needs else {}
     with pytest.raises(ValueError, match=message):
         get_method(name).predict(model(), words(model()), features.to(Now.device), **more)
 

@@ -4,9 +4,7 @@ import functools
 
 import pytest
 from support.device_costs import (
-    AUGMIX,
     BARS,
-    CROPS,
     EIGHT,
     ENCODE,
     EVALUATE,
@@ -20,16 +18,12 @@ from support.device_costs import (
 
 LONG = (EVALUATE, WORKER)
 TEXT = "the text engine has one group per length, and images are stepped one by one"
-VIEWS = "views are made one by one"
 RUNS = "workers make the views, and rows are read one by one"
 NOT_YET = {  # what does not hold yet, and why
     (ONE, "launches"): TEXT,
     (MANY_CLASSES, "launches"): TEXT,
     (EIGHT, "launches"): TEXT,
     (EIGHT, "synchronizations"): TEXT,
-    (CROPS, "launches"): VIEWS,
-    (AUGMIX, "launches"): VIEWS,
-    (AUGMIX, "synchronizations"): VIEWS,
     (EVALUATE, "synchronizations"): RUNS,
     (EVALUATE, "bytes_in"): RUNS,
     (WORKER, "bytes_from_worker"): RUNS,
