@@ -74,8 +74,10 @@ def needed(name, views, prompts):
     if "reward" not in get_method(name).needs:
         return {}
     model, own = rewards.pair(prompts.names)
-    larger = torch.nn.functional.interpolate(views.flatten(0, -4), model.image_spec.size).unflatten(0, views.shape[:-3])
-    return {"reward": encode_views(model, larger) @ tpt_lib.encode_prompts(model, own).detach().T}
+    larger = torch.nn.functional.interpolate(views.cpu().flatten(0, -4), model.image_spec.size).unflatten(
+        0, views.shape[:-3]
+    )
+    return {"reward": (encode_views(model, larger) @ tpt_lib.encode_prompts(model, own).detach().T).to(views.device)}
 
 
 def close(one, other, atol=2e-3):

@@ -42,7 +42,8 @@ class Case:
     ) -> Prediction:
         """Predict for B images from the features ``(N, E)`` or the views ``(N, 3, H, W)`` of each, as the method needs.
 
-        ``similarities`` has for each image those under each reward model ``(N, K)``. The method gets a copy, so that what it writes into it does not reach the next method.
+        ``similarities`` has for each image those under each reward model ``(N, K)``. The method gets a copy, so
+        that what it writes into it does not reach the next method.
         """
         call: Any = self.entry.predict
         each = views if self.needs_views else features
