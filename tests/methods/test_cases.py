@@ -187,3 +187,16 @@ def test_presets_reach_the_cases():
     own = functools.partial(tpt_lib.methods.ctpt_predict, weight=1.0)
     cases = as_cases("caller", {"a": "ctpt", "b": own, "c": "tpt"}, prompts, preset="imagenet-a")
     assert [getattr(case.entry.predict, "keywords", {}) for case in cases] == [{"weight": 20.0}, {"weight": 1.0}, {}]
+
+
+def test_what_a_method_writes_into_its_reward_stays_with_it():
+    def writing(model, prompts, features, *, reward):
+        reward[0].zero_()
+        return zero_shot_predict(model, prompts, features)
+
+    entry = MethodEntry("mine", "mine", writing, needs=("features", "reward"))
+    (case,) = as_cases("caller", entry, words(), reward=(model_of(), words()))
+    judged = [[torch.ones(3, 4)], [torch.ones(3, 4)]]
+    case.predict(model_of(), [unit(3, 16)], [], judged[:1])
+    case.predict(model_of(), list(unit(2, 3, 16)), [], judged)
+    assert all(one.all() for (one,) in judged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
@@ -101,8 +102,8 @@ def run_notes(run: Run) -> list[str]:
     notes = []
     if preset := run.header["settings"].get("preset"):
         methods = run.header["settings"]["methods"].items()
-        used = {name: described.partition("(")[2].partition(") on ")[0] for name, described in methods}
-        shown = "; ".join(f"{name} {settings or 'defaults'}" for name, settings in used.items())
+        used = {name: re.match(r"[\w.]+\((.*)\) on ", described) for name, described in methods}
+        shown = "; ".join(f"{name} {found[1] if found else 'defaults'}" for name, found in used.items())
         notes.append(f"{run.label}: settings of the methods' authors for {preset}: {shown}")
     if shared := [f"{name} {fmean(values):.3g} s" for name, values in seconds.items()]:
         notes.append(f"{run.label}: all methods shared {', '.join(shared)} per image")

@@ -42,14 +42,15 @@ class Case:
     ) -> Prediction:
         """Predict for B images from the features ``(N, E)`` or the views ``(N, 3, H, W)`` of each, as the method needs.
 
-        ``similarities`` has for each image those under each reward model ``(N, K)``.
-        The method gets a copy, so that what it writes into it does not reach the next method.
+        ``similarities`` has for each image those under each reward model ``(N, K)``. The method gets a copy, so
+        that what it writes into it does not reach the next method.
         """
         call: Any = self.entry.predict
         each = views if self.needs_views else features
         judged = similarities if self.rewards else [()] * len(each)
         if self.needs_views or len(features) == 1:
-            given = [(one, {"reward": list(own)} if own else {}) for one, own in zip(each, judged, strict=True)]
+            copies = [[similarity.clone() for similarity in own] for own in judged]
+            given = [(one, {"reward": own} if own else {}) for one, own in zip(each, copies, strict=True)]
             return Prediction.stack(
                 [self._checked(call(model, self.prompts, one.clone(), **more), ()) for one, more in given]
             )
