@@ -313,8 +313,6 @@ def test_the_model_gets_no_gradient():
     ({"image_features": torch.full((3, 16), torch.nan)}, "image_features are not all finite"),
     ({"image_features": torch.ones(3, 8)}, "image features have width 8 and text features 16"),
     ({"steps": -1}, "steps must be 0 or more, but got -1"),
-    ({"select": lambda logits: logits}, r"select must return the indices .* but got torch.float32 of shape \(3, 5\)"),
-    ({"select": lambda logits: []}, "select must return the indices .* but got list"),
 ])  # fmt: skip
 def test_bad_input(call, message):
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
@@ -330,4 +328,101 @@ def test_a_template_without_context():
     assert tune_prompt(model, prompts, torch.ones(3, 16), steps=0).context.shape == (0, 32)
 
 
-# The one loop
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_step_that_diverges_leaves_the_prompt_as_it_was(steps):
+    """A float16 tower overflows at a context of 1e5, after the last loss that a step was computed from."""
+    model = fresh("open_clip-vit")
+    model.module.half()
+    prompts, views = class_prompts(model, NAMES), F.normalize(torch.randn(2, 10, 16), dim=-1)
+    with pytest.warns(
+        UserWarning, match="not finite in 2 of 2 cases; .* the learning rate is 100000, and a smaller one"
+    ):
+        tuned = tune_prompt(model, prompts, views, steps=steps, lr=1e5)
+    assert tuned.applied.tolist() == [False, False]
+    assert torch.equal(tuned.context, prompts.context.expand(2, 4, 32))
+    assert torch.equal(tuned.text_features, tuned.initial_features)
+    torch.testing.assert_close(tuned.losses[:, -1], tuned.losses[:, 0])
+    with pytest.warns(UserWarning, match="the learning rate is 100000"):
+        found = tpt_lib.tpt_predict(model, prompts, views, steps=steps, lr=1e5)
+    assert torch.equal(found.logits, found.zero_shot.logits)
+    assert found.tuned.tolist() == [False, False]
+
+
+def test_a_loss_that_diverges_after_the_last_step_leaves_that_image_as_it_was():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    views, calls = F.normalize(torch.randn(3, 10, 16), dim=-1), []
+
+    def objective(logits):
+        calls.append(1)
+        return tpt_lib.marginal_entropy(logits) * (torch.inf if len(calls) == 5 else 1)  # the second image, at the end
+
+    with pytest.warns(UserWarning, match=r"not finite in 1 of 3 cases; .* the learning rate is 0\.005"):
+        tuned = tune_prompt(model, prompts, views, objective=objective)
+    assert tuned.applied.tolist() == [True, False, True]
+    assert torch.equal(tuned.context[1], prompts.context)
+    assert torch.equal(tuned.text_features[1], tuned.initial_features[1])
+    assert tuned.losses.isfinite().all()
+    assert not torch.equal(tuned.context[2], prompts.context)
+
+
+def per_view(logits):
+    return logits.logsumexp(dim=-1)
+
+
+def detached(values):
+    return values.detach().std()
+
+
+def count_of(values):
+    return values.argmax()
+
+
+def elsewhere(_):
+    return torch.ones((), requires_grad=True) * 2
+
+
+SCALAR = r"must return a scalar, a float tensor of shape \(\), but"
+ATTACHED = (
+    "must return a scalar that depends on the {} it is given, but no gradient leads from what {} returned to them"
+)
+SELECT = (
+    r"select must return the indices of one or more of the 3 views as a tensor of ints \(M,\), each in 0\.\.2 and none "
+)
+SELECT += "twice, but <lambda> returned"
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize(("call", "message"), [
+    ({"objective": per_view}, rf"objective {SCALAR} per_view returned torch.float32 of shape \(1,\); reduce it"),
+    ({"objective": functools.partial(per_view)}, rf"objective {SCALAR} per_view returned"),
+    ({"objective": count_of}, rf"objective {SCALAR} count_of returned torch.int64 of shape \(\)"),
+    ({"objective": lambda logits: 1.0}, f"objective {SCALAR} <lambda> returned float"),
+    ({"objective": detached}, "objective " + ATTACHED.format("logits", "detached")),
+    ({"objective": elsewhere}, "objective " + ATTACHED.format("logits", "elsewhere")),
+    ({"regularizer": lambda text: text.sum(dim=-1)}, rf"regularizer {SCALAR} <lambda> returned torch.float32 of shape \(5,\)"),
+    ({"regularizer": lambda text: None}, f"regularizer {SCALAR} <lambda> returned NoneType"),
+    ({"regularizer": detached}, "regularizer " + ATTACHED.format("text features", "detached")),
+    ({"select": lambda logits: logits}, rf"{SELECT} torch.float32 of shape \(3, 5\)"),
+    ({"select": lambda logits: []}, f"{SELECT} list"),
+    ({"select": lambda logits: logits[:, 0] > 0}, rf"{SELECT} torch.bool of shape \(3,\)"),
+    ({"select": lambda logits: torch.tensor([0, 3])}, rf"{SELECT} \[0, 3\]"),
+    ({"select": lambda logits: torch.tensor([1, -1])}, rf"{SELECT} \[1, -1\]"),
+    ({"select": lambda logits: torch.tensor([2, 0, 2])}, rf"{SELECT} \[2, 0, 2\]"),
+    ({"select": lambda logits: torch.zeros(0, dtype=torch.int64)}, rf"{SELECT} torch.int64 of shape \(0,\)"),
+    ({"optimizer": torch.optim.LBFGS}, r"optimizer must .* whose step\(\) needs no closure, but LBFGS calls the objective"),
+])  # fmt: skip
+def test_functions_of_the_caller_that_return_something_else(call, message):
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    with pytest.raises(ValueError, match=f"^tune_prompt: {message}"):
+        tune_prompt(model, prompts, F.normalize(torch.randn(2, 3, 16), dim=-1), **call)
+
+
+def test_a_factory_that_makes_no_optimizer():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    with pytest.raises(TypeError, match=r"optimizer must be a function .* but <lambda> returned NoneType"):
+        tune_prompt(model, prompts, torch.ones(3, 16), optimizer=lambda tokens, lr: None)
+
+
+def test_a_constant_objective_is_refused_only_where_something_is_tuned():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    assert tune_prompt(model, prompts, torch.ones(3, 16), objective=detached, steps=0).losses.shape == (1,)

@@ -63,10 +63,12 @@ def _all_finite(tensors: Sequence[Tensor | None], like: Tensor) -> Tensor:
     return torch.stack(flags).all() if flags else torch.ones_like(like[0])
 
 
-def warn_not_applied(caller: str, applied: Tensor) -> None:
+def warn_not_applied(caller: str, applied: Tensor, *, lr: float | None = None) -> None:
+    """Warn if any problem's steps were not applied, with the learning rate if it may be the reason."""
     if not applied.all():
+        hint = "" if lr is None else f"; the learning rate is {lr:g}, and a smaller one may help"
         warnings.warn(
             f"{caller}: a loss or gradient was not finite in {int((~applied).sum())} of {len(applied)} cases; what was to be "
-            "tuned there is left as it was",
+            f"tuned there is left as it was{hint}",
             stacklevel=3,
         )

@@ -15,9 +15,17 @@ from tpt_lib.descent import descend, warn_not_applied
 from tpt_lib.logits import class_logits
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
-from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, conditional_context
+from tpt_lib.prompts.class_prompts import ClassPrompts, conditional_context
 from tpt_lib.text.encode import TextEncoder, open_encoder
 from tpt_lib.text.initial import initial_text
+from tpt_lib.tuning_checks import (
+    check_finite_features,
+    check_optimizer,
+    check_scalar,
+    check_selections,
+    check_start,
+    unattached,
+)
 from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select
 
 __all__ = ["TuneOptions", "Tuned", "tune_prompt"]
@@ -50,7 +58,8 @@ class Tuned:
         initial_features: the same before tuning.
         losses: the loss before each step, and after the last ``(steps + 1,)``.
         selected: indices of the views that the loss was computed on ``(M,)``; in a batch, -1 where an image has fewer.
-        applied: False where a loss or gradient was not finite, which leaves the prompt as it was.
+        applied: False where a loss, a gradient or a text feature was not finite, at any step or after the last. The prompt
+            of that image is left as it was.
     """
 
     context: Float[Tensor, "*bk l d"]
@@ -105,7 +114,8 @@ def tune_prompt(
     >>> tuned.selected.shape, bool(tuned.losses[1] < tuned.losses[0])
     (torch.Size([6]), True)
     """
-    _check(prompts, image_features, steps)
+    check_start(prompts, image_features, steps)
+    check_finite_features(bool(image_features.isfinite().all()))
     with torch.inference_mode(False), torch.enable_grad():
         views = image_features.detach().float().clone().reshape(-1, *image_features.shape[-2:])
         if context is None:
@@ -118,41 +128,52 @@ def tune_prompt(
         shared = context is None and prompts.meta_net is None
         first = _initial(encoder, len(views)) if shared else _current(encoder, tokens)
         untuned = first[0].detach()
-        selected = [_selection(select, class_logits(model, v, t)) for v, t in zip(views, untuned, strict=True)]
+        selected = [select(class_logits(model, v, t)) for v, t in zip(views, untuned, strict=True)]
+        check_selections(select, selected, views.shape[1])
 
         def losses_of(text: Tensor) -> Tensor:
-            losses = []
+            losses, attached = [], text.requires_grad
             for v, kept, t in zip(views, selected, text, strict=True):
                 loss = objective(class_logits(model, v[kept], t))
-                losses.append(loss if regularizer is None else loss + regularizer(t))
+                loss = check_scalar("objective", objective, "logits", loss, attached=attached)
+                if regularizer is not None:
+                    added = check_scalar("regularizer", regularizer, "text features", regularizer(t), attached=attached)
+                    loss = loss + added
+                losses.append(loss)
             return torch.stack(losses)
 
         def gradients(step: int) -> tuple[Tensor, list[list[Tensor]]]:
             text, pull_back = first if step == 0 else _current(encoder, tokens)
             text = text.detach().requires_grad_()
             losses = losses_of(text)
-            return losses.detach(), pull_back(torch.autograd.grad(losses.sum(), text)[0])
+            (upstream,) = torch.autograd.grad(losses.sum(), text, allow_unused=True)
+            if upstream is None:
+                raise unattached("objective", objective, "logits")
+            return losses.detach(), pull_back(upstream)
 
         def report(step: int, losses: Tensor) -> None:
             if on_step is not None:
                 on_step(step, losses, torch.stack([own[0].detach() for own in tokens]))
 
-        optimizers = [optimizer(own, lr=lr) for own in tokens]
+        optimizers = [check_optimizer(optimizer, optimizer(own, lr=lr)) for own in tokens]
         losses, applied = descend(tokens, before, optimizers, range(steps), gradients, report)
     with torch.inference_mode(False), torch.no_grad():
         text = _current(encoder, tokens)[0] if steps else untuned
-        text = torch.where(applied[:, None, None], text, untuned)
-        name_tokens = None if prompts.name_tokens is None else torch.stack([own[1].detach() for own in tokens])
+        applied = applied & text.isfinite().all(dim=-1).all(dim=-1)
+        after = losses_of(torch.where(applied[:, None, None], text, untuned))
+        if steps:
+            applied = applied & after.isfinite()
+            after = torch.where(applied, after, losses[0])
         tuned = Tuned(
-            context=torch.stack([own[0].detach() for own in tokens]),
-            name_tokens=name_tokens,
-            text_features=text,
+            context=_kept(applied, tokens, before, 0),
+            name_tokens=None if prompts.name_tokens is None else _kept(applied, tokens, before, 1),
+            text_features=torch.where(applied[:, None, None], text, untuned),
             initial_features=untuned,
-            losses=torch.stack([*losses, losses_of(text)], dim=1),
+            losses=torch.stack([*losses, after], dim=1),
             selected=pad_sequence(selected, batch_first=True, padding_value=-1),
             applied=applied,
         )
-    warn_not_applied("tune_prompt", applied)
+    warn_not_applied("tune_prompt", applied, lr=lr)
     return tuned if image_features.ndim == 3 else _only(tuned)
 
 
@@ -175,36 +196,12 @@ def _current(encoder: TextEncoder, tokens: list[list[Tensor]]) -> tuple[Tensor, 
     return text, pull_back
 
 
+def _kept(applied: Tensor, tokens: list[list[Tensor]], before: list[list[Tensor]], part: int) -> Tensor:
+    """Return the context (part 0) or the name tokens (part 1) of every image, as they were where tuning was not applied."""
+    rows = zip(applied, tokens, before, strict=True)
+    return torch.stack([torch.where(ok, own[part].detach(), old[part]) for ok, own, old in rows])
+
+
 def _only(tuned: Tuned) -> Tuned:
     first: dict[str, Any] = {name: None if value is None else value[0] for name, value in vars(tuned).items()}
     return Tuned(**first)
-
-
-def _selection(select: Select, logits: Tensor) -> Tensor:
-    kept = select(logits)
-    if not isinstance(kept, Tensor) or kept.ndim != 1 or kept.dtype not in (torch.int64, torch.int32) or len(kept) == 0:
-        what = f"{kept.dtype} of shape {tuple(kept.shape)}" if isinstance(kept, Tensor) else type(kept).__name__
-        raise ValueError(
-            f"tune_prompt: select must return the indices of one or more views as a tensor (M,), but got {what}"
-        )
-    return kept
-
-
-def _check(prompts: ClassPrompts, features: Tensor, steps: int) -> None:
-    check_one_template("tune_prompt", prompts)
-    if not features.is_floating_point() or features.ndim not in (2, 3) or 0 in features.shape:
-        raise ValueError(
-            "tune_prompt: image_features must be floats of shape (N, E), or (B, N, E) for several images, but got "
-            f"{features.dtype} of shape {tuple(features.shape)}; encode_views returns what is wanted"
-        )
-    if not features.isfinite().all():
-        raise ValueError(
-            "tune_prompt: image_features are not all finite; look at the image, or at the model's image tower"
-        )
-    if steps < 0:
-        raise ValueError(f"tune_prompt: steps must be 0 or more, but got {steps}")
-    if steps and 0 in prompts.context.shape and prompts.name_tokens is None:
-        raise ValueError(
-            "tune_prompt: the template has no words besides the name, so there is no context to tune; "
-            "give it some, as in 'a photo of a {}.', or pass steps=0"
-        )

@@ -21,7 +21,7 @@ prompts.cache prompts.templates prompts.contexts prompts.class_prompts prompts.c
 
 text.place_tokens text.full_length text.packed text.half_precision text.choose text.encode text.initial text
 
-logits descent tuning
+logits descent tuning_checks tuning
 
 methods.base methods.cases methods.classify methods.zero_shot methods.template_ensemble methods.prompt_ensemble
 methods.view_average methods.view_vote methods.tpt methods.tune_weights methods.memo methods.memo_clip
