@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from oracles.tpt import Put, float64, plain_bongard, plain_text, plain_tpt
 from support.cases import Recorder, assert_same_tokens, largest, meta_net, model_of, views_for
 from support.zoo import fresh
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts, tune_prompt
@@ -67,13 +68,15 @@ def test_tuning_is_the_plain_method(name, kind, steps):
     assert tuned.losses.shape == (steps + 1,)
 
 
+@pytest.mark.parametrize("layout", ["ragged", "padded"])
 @pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("kind", ["words", "cocoop", "class-specific"])
-def test_several_images_give_what_one_at_a_time_gives(kind, steps):
+@pytest.mark.parametrize("kind", ["words", "around", "cocoop", "class-specific"])
+def test_several_images_give_what_one_at_a_time_gives(kind, steps, layout, monkeypatch):
+    monkeypatch.setattr(tpt_lib.text.packing, "FEW", 0)
     model = model_of()
     prompts = class_prompts(model, NAMES, **CONTEXTS[kind](model))
     views = mild_views(model, prompts, 3)
-    together = tune_prompt(model, prompts, views, steps=steps, lr=1e-3)
+    together = tune_prompt(model, prompts, views, steps=steps, lr=1e-3, layout=layout)
     for i in range(3):
         seen = []
         alone = tune_prompt(model, prompts, views[i], steps=steps, lr=1e-3, optimizer=Recorder.into(seen))
@@ -88,6 +91,64 @@ def mild_views(model, prompts, images, number=20):
     with torch.no_grad():
         text = encode_prompts(model, prompts, prompts.context).double()
     return views_for(text, images * number).unflatten(0, (images, number))
+
+
+def separately(tokens, lr):
+    """The default optimizer in a function, which might be anything, so that each image has its own."""
+    return torch.optim.AdamW(tokens, lr=lr)
+
+
+@pytest.mark.parametrize("optimizer", [
+    torch.optim.SGD, functools.partial(torch.optim.Adam, amsgrad=True), torch.optim.RMSprop, torch.optim.NAdam,
+    torch.optim.Rprop, torch.optim.Adamax, torch.optim.Adafactor, separately,
+])  # fmt: skip
+def test_any_optimizer_steps_each_image_as_if_alone(optimizer):
+    """Elementwise ones step all images together; Adafactor, whose steps depend on all elements, must not."""
+    model = model_of()
+    prompts = class_prompts(model, ["yes", "no"], name_tokens=tpt_lib.gaussian_context(model, 1, n_classes=2))
+    views = mild_views(model, prompts, 3)
+    views[1] = views[1].flip(-1)
+    together = tune_prompt(model, prompts, views, steps=3, lr=1e-3, optimizer=optimizer)
+    for i in range(3):
+        alone = tune_prompt(model, prompts, views[i], steps=3, lr=1e-3, optimizer=optimizer)
+        torch.testing.assert_close(together.losses[i], alone.losses, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(together.text_features[i], alone.text_features, atol=1e-4, rtol=0)
+    if optimizer is separately:
+        want = tune_prompt(model, prompts, views, steps=3, lr=1e-3)
+        torch.testing.assert_close(together.losses, want.losses, atol=1e-6, rtol=1e-5)
+
+
+class Operations(TorchDispatchMode):
+    """Count tensor operations, views aside."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.count += not operation.is_view
+        return operation(*args, **(kwargs or {}))
+
+
+def operations(classes, images):
+    """Return how many operations a warm call in the accelerator's layout launches."""
+    model = model_of()
+    names = [f"{a} {b}".strip() for a in ["", *NAMES] for b in ["cat", "dog", "pet", "bird"]][:classes]
+    prompts = class_prompts(model, names)
+    views = F.normalize(torch.randn(images, 20, 16, generator=torch.Generator().manual_seed(0)), dim=-1)
+    tpt_lib.tpt_predict(model, prompts, views, layout="padded")
+    with Operations() as seen:
+        tpt_lib.tpt_predict(model, prompts, views, layout="padded")
+    return seen.count
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_the_number_of_operations_grows_neither_with_classes_nor_with_images(monkeypatch):
+    """In the padded layout, where it is what an accelerator's time goes into."""
+    monkeypatch.setattr(tpt_lib.text.packing, "FEW", 0)
+    few = operations(13, 2)
+    assert operations(24, 2) == few
+    assert operations(13, 5) == few
 
 
 def test_another_start():
@@ -312,6 +373,7 @@ def test_the_model_gets_no_gradient():
     ({"image_features": torch.ones(3, 16, dtype=torch.int64)}, "but got torch.int64"),
     ({"image_features": torch.full((3, 16), torch.nan)}, "image_features are not all finite"),
     ({"image_features": torch.ones(3, 8)}, "image features have width 8 and text features 16"),
+    ({"layout": "tight"}, "layout must be one of auto, ragged, padded, but got 'tight'"),
     ({"steps": -1}, "steps must be 0 or more, but got -1"),
 ])  # fmt: skip
 def test_bad_input(call, message):

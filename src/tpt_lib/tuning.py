@@ -4,34 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from tpt_lib.descent import descend, warn_not_applied
-from tpt_lib.logits import class_logits
+from tpt_lib.descent import descend, over, warn_not_applied
+from tpt_lib.free_tokens import FreeTokens
+from tpt_lib.goal import Goal
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prompts.class_prompts import ClassPrompts, conditional_context
 from tpt_lib.text.encode import TextEncoder, open_encoder
 from tpt_lib.text.initial import initial_text
-from tpt_lib.tuning_checks import (
-    check_finite_features,
-    check_optimizer,
-    check_scalar,
-    check_selections,
-    check_start,
-    unattached,
-)
+from tpt_lib.tuning_checks import check_finite_features, check_start
 from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select
 
 __all__ = ["TuneOptions", "Tuned", "tune_prompt"]
 
-T = TypeVar("T")
-PullBack = Callable[[Tensor], list[list[Tensor]]]
+PullBack = Callable[[Tensor], list[Tensor]]
 
 
 class TuneOptions(TypedDict, total=False):
@@ -45,6 +37,7 @@ class TuneOptions(TypedDict, total=False):
     lr: float
     optimizer: OptimizerFactory
     on_step: Callable[[int, Tensor, Tensor], None] | None
+    layout: Literal["auto", "ragged", "padded"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +77,7 @@ def tune_prompt(
     lr: float = 5e-3,
     optimizer: OptimizerFactory = torch.optim.AdamW,
     on_step: Callable[[int, Tensor, Tensor], None] | None = None,
+    layout: Literal["auto", "ragged", "padded"] = "auto",
 ) -> Tuned:
     r"""Tune the prompts' context to the views of one image, or of each of several images (section 3.2).
 
@@ -104,6 +98,8 @@ def tune_prompt(
         lr: learning rate (default 5e-3).
         optimizer: called as ``optimizer([context], lr=lr)``; AdamW's other settings are PyTorch's, as in the paper's code.
         on_step: called after each step with its number, the losses before it ``(B,)`` and the new contexts ``(B, …)``.
+        layout: that of ``encode_prompts``. With ``"padded"``, which is the default on an accelerator, the gradients of all
+            images also pass the text tower together. Affects speed and memory, not results.
 
     Returns:
         The tuned context and its text features.
@@ -115,91 +111,72 @@ def tune_prompt(
     (torch.Size([6]), True)
     """
     check_start(prompts, image_features, steps)
-    check_finite_features(bool(image_features.isfinite().all()))
+    goal = Goal(model, objective, regularizer, select)
     with torch.inference_mode(False), torch.enable_grad():
         views = image_features.detach().float().clone().reshape(-1, *image_features.shape[-2:])
+        finite = views.isfinite().all()
+        if views.device.type == "cpu" or not goal.batched:  # elsewhere it is read with the other flags, at the end
+            check_finite_features(bool(finite))
         if context is None:
             start = conditional_context(prompts, views[:, 0])
         else:
             start = context.detach().float().expand(len(views), *prompts.context.shape)
-        before = [[one] if prompts.name_tokens is None else [one, prompts.name_tokens] for one in start]
-        tokens = [[token.detach().clone().requires_grad_() for token in own] for own in before]
-        encoder = open_encoder(model, prompts)
+        encoder = open_encoder(model, prompts, layout=layout)
+        names = prompts.name_tokens
+        free = [start] if names is None else [start, names.expand(len(views), *names.shape)]
+        tokens = FreeTokens.of(free, optimizer, lr)
         shared = context is None and prompts.meta_net is None
         first = _initial(encoder, len(views)) if shared else _current(encoder, tokens)
         untuned = first[0].detach()
-        selected = [select(class_logits(model, v, t)) for v, t in zip(views, untuned, strict=True)]
-        check_selections(select, selected, views.shape[1])
-
-        def losses_of(text: Tensor) -> Tensor:
-            losses, attached = [], text.requires_grad
-            for v, kept, t in zip(views, selected, text, strict=True):
-                loss = objective(class_logits(model, v[kept], t))
-                loss = check_scalar("objective", objective, "logits", loss, attached=attached)
-                if regularizer is not None:
-                    added = check_scalar("regularizer", regularizer, "text features", regularizer(t), attached=attached)
-                    loss = loss + added
-                losses.append(loss)
-            return torch.stack(losses)
+        kept = goal.keep(views, untuned)
 
         def gradients(step: int) -> tuple[Tensor, list[list[Tensor]]]:
             text, pull_back = first if step == 0 else _current(encoder, tokens)
             text = text.detach().requires_grad_()
-            losses = losses_of(text)
-            (upstream,) = torch.autograd.grad(losses.sum(), text, allow_unused=True)
-            if upstream is None:
-                raise unattached("objective", objective, "logits")
-            return losses.detach(), pull_back(upstream)
+            losses = goal.losses(kept, text)
+            return losses.detach(), tokens.of_each(pull_back(goal.gradient(losses, text)))
 
         def report(step: int, losses: Tensor) -> None:
             if on_step is not None:
-                on_step(step, losses, torch.stack([own[0].detach() for own in tokens]))
+                on_step(step, losses, tokens.values[0].clone())
 
-        optimizers = [check_optimizer(optimizer, optimizer(own, lr=lr)) for own in tokens]
-        losses, applied = descend(tokens, before, optimizers, range(steps), gradients, report)
+        losses, applied = descend(
+            tokens.leaves, tokens.before, tokens.optimizers, range(steps), gradients, report, stacked=tokens.stacked
+        )
     with torch.inference_mode(False), torch.no_grad():
         text = _current(encoder, tokens)[0] if steps else untuned
-        applied = applied & text.isfinite().all(dim=-1).all(dim=-1)
-        after = losses_of(torch.where(applied[:, None, None], text, untuned))
+        applied = applied & text.isfinite().flatten(1).all(dim=1)
+        after = goal.losses(kept, torch.where(over(applied, text), text, untuned))
         if steps:
             applied = applied & after.isfinite()
             after = torch.where(applied, after, losses[0])
+        found = tokens.where(applied)
         tuned = Tuned(
-            context=_kept(applied, tokens, before, 0),
-            name_tokens=None if prompts.name_tokens is None else _kept(applied, tokens, before, 1),
-            text_features=torch.where(applied[:, None, None], text, untuned),
+            context=found[0],
+            name_tokens=found[1] if len(found) > 1 else None,
+            text_features=torch.where(over(applied, text), text, untuned),
             initial_features=untuned,
             losses=torch.stack([*losses, after], dim=1),
-            selected=pad_sequence(selected, batch_first=True, padding_value=-1),
+            selected=kept.indices,
             applied=applied,
         )
-    warn_not_applied("tune_prompt", applied, lr=lr)
+    *ok, finite_features = torch.cat([applied, finite[None]]).tolist()
+    check_finite_features(finite_features)
+    warn_not_applied("tune_prompt", torch.tensor(ok), lr=lr)
     return tuned if image_features.ndim == 3 else _only(tuned)
 
 
 def _initial(encoder: TextEncoder, images: int) -> tuple[Tensor, PullBack]:
     """Return text features ``(B, K, E)`` before the first step, and what takes gradients in them to the tokens."""
     initial = initial_text(encoder)
-    text = initial.features
-    return text.expand(images, *text.shape), lambda upstream: [initial.gradients(u) for u in upstream]
+    return initial.features.expand(images, *initial.features.shape), initial.gradients_of_each
 
 
-def _current(encoder: TextEncoder, tokens: list[list[Tensor]]) -> tuple[Tensor, PullBack]:
+def _current(encoder: TextEncoder, tokens: FreeTokens) -> tuple[Tensor, PullBack]:
     """Return the same at the images' own tokens."""
-    stacked = [torch.stack(parts) for parts in zip(*tokens, strict=True)]
-    text = encoder(stacked[0], stacked[1] if len(stacked) > 1 else None)
-
-    def pull_back(upstream: Tensor) -> list[list[Tensor]]:
-        found = iter(torch.autograd.grad(text, [token for own in tokens for token in own], upstream))
-        return [[next(found) for _ in own] for own in tokens]
-
-    return text, pull_back
-
-
-def _kept(applied: Tensor, tokens: list[list[Tensor]], before: list[list[Tensor]], part: int) -> Tensor:
-    """Return the context (part 0) or the name tokens (part 1) of every image, as they were where tuning was not applied."""
-    rows = zip(applied, tokens, before, strict=True)
-    return torch.stack([torch.where(ok, own[part].detach(), old[part]) for ok, own, old in rows])
+    values = tokens.values
+    text = encoder(values[0], values[1] if len(values) > 1 else None)
+    return text, lambda upstream: list(torch.autograd.grad(text, values, upstream))
 
 
 def _only(tuned: Tuned) -> Tuned:

@@ -49,7 +49,7 @@ def check_selections(select: Select, selections: Sequence[Tensor], views: int) -
         ints = isinstance(kept, Tensor) and kept.dtype in (torch.int64, torch.int32)
         if not ints or kept.ndim != 1 or len(kept) == 0:
             raise ValueError(wanted + _described(kept))
-    if _inner(select) is select_confident:
+    if inner_function(select) is select_confident:
         return
     longest = max(map(len, selections))
     if longest > views:
@@ -94,11 +94,12 @@ def check_optimizer(factory: OptimizerFactory, made: Any) -> torch.optim.Optimiz
 
 def function_name(function: object) -> str:
     """Return the name of a function, or of the function inside a ``functools.partial``."""
-    inner = _inner(function)
+    inner = inner_function(function)
     return getattr(inner, "__name__", type(inner).__name__)
 
 
-def _inner(function: object) -> object:
+def inner_function(function: object) -> object:
+    """Return a function, or the one inside a ``functools.partial``."""
     while isinstance(function, functools.partial):
         function = function.func
     return function

@@ -14,7 +14,7 @@ from tpt_lib.logits import class_logits
 from tpt_lib.methods.base import method
 from tpt_lib.methods.classify import classify
 from tpt_lib.models.protocol import ClipLike
-from tpt_lib.prediction import Prediction
+from tpt_lib.prediction import Prediction, compared
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.tuning import TuneOptions, tune_prompt
 from tpt_lib.types import Images, ViewOptions, check_options
@@ -48,10 +48,10 @@ def tpt_predict(
     tuned = tune_prompt(model, prompts, features, **tuning)
     plain = features[..., :1, :]
     steps = tuned.losses.shape[-1] - 1
-    return Prediction(
-        names=prompts.names,
-        logits=class_logits(model, plain, tuned.text_features)[..., 0, :],
-        before=Prediction(prompts.names, class_logits(model, plain, tuned.initial_features)[..., 0, :]),
+    return compared(
+        prompts.names,
+        class_logits(model, plain, tuned.text_features)[..., 0, :],
+        class_logits(model, plain, tuned.initial_features)[..., 0, :],
         tuned=tuned.applied & (steps > 0),
         loss_before=tuned.losses[..., 0],
         loss_after=tuned.losses[..., -1],
