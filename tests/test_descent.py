@@ -163,3 +163,34 @@ def test_a_caller_says_who_was_not_finite():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_not_applied("fit", torch.tensor([True, True]))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("bad", [None, "loss", "gradient"])
+def test_stacked_problems_are_minimized_as_each_would_be_alone(name, bad):
+    starts, targets, curves = quadratics()
+    start, target, curve = (
+        [torch.stack(parts) for parts in zip(*each, strict=True)] for each in (starts, targets, curves)
+    )
+    before = [leaf + 1 for leaf in start]
+    leaves = [leaf.clone().requires_grad_() for leaf in start]
+
+    def gradients(step):
+        errors = [leaf.detach() - t for leaf, t in zip(leaves, target, strict=True)]
+        losses = sum((0.5 * c * e**2).flatten(1).sum(dim=1) for c, e in zip(curve, errors, strict=True))
+        found = [c * e for c, e in zip(curve, errors, strict=True)]
+        if step == 2 and bad == "loss":
+            losses[1] = torch.nan
+        if step == 2 and bad == "gradient":
+            found[1][1, 0, 0] = torch.inf
+        return losses, [found]
+
+    losses, applied = descend([leaves], [before], [OPTIMIZERS[name](leaves)], range(5), gradients, stacked=True)
+    assert applied.tolist() == [True, bad is None, True]
+    for i in range(3):
+        alone, alone_losses = run_alone(starts[i], targets[i], curves[i], OPTIMIZERS[name], 5)
+        want = [one[i] for one in before] if i == 1 and bad else alone
+        for got, wanted in zip(leaves, want, strict=True):
+            torch.testing.assert_close(got[i], wanted, atol=1e-6, rtol=1e-5)
+        if i != 1 or not bad:
+            torch.testing.assert_close(torch.stack(losses)[:, i], torch.stack(alone_losses), atol=1e-6, rtol=1e-5)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tpt_lib import Prediction
+from tpt_lib.prediction import compared
 
 NAMES = ("cat", "<dog> & co", "red panda")
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 3.0], [0.5, 4.0, 0.0]])
@@ -145,6 +146,26 @@ def test_logits_that_are_not_finite_are_refused(value):
     logits[1, 2] = value
     with pytest.raises(ValueError, match="Prediction: 1 of 9 logits are not finite; look for NaN or infinite weights"):
         Prediction(NAMES, logits)
+
+
+@pytest.mark.parametrize("bad", ["after", "before"])
+def test_logits_before_and_after_are_checked_together(bad):
+    logits = LOGITS.clone()
+    logits[1, 2] = math.nan
+    after, before = (logits, LOGITS) if bad == "after" else (LOGITS, logits)
+    with pytest.raises(ValueError, match="Prediction: 1 of 9 logits are not finite"):
+        compared(NAMES, after, before)
+    found = compared(NAMES, LOGITS, LOGITS + 1, tuned=torch.tensor([True, False, True]))
+    assert_equal(found, Prediction(NAMES, LOGITS, Prediction(NAMES, LOGITS + 1), torch.tensor([True, False, True])))
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_images_of_a_batch_are_not_checked_again(monkeypatch):
+    """Each check would wait for an accelerator."""
+    batch, calls = batch_of_three(), []
+    monkeypatch.setattr("tpt_lib.prediction.check_finite", lambda *_: calls.append(1))
+    assert_equal(Prediction.stack(list(batch)), batch)
+    assert calls == []
 
 
 @pytest.mark.parametrize("send", [copy.deepcopy, copy.copy, lambda each: pickle.loads(pickle.dumps(each))])

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from oracles.tpt import Put, float64, plain_bongard, plain_text, plain_tpt
 from support.cases import Recorder, assert_same_tokens, largest, meta_net, model_of, views_for
 from support.zoo import fresh
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts, tune_prompt
@@ -67,13 +68,15 @@ def test_tuning_is_the_plain_method(name, kind, steps):
     assert tuned.losses.shape == (steps + 1,)
 
 
+@pytest.mark.parametrize("layout", ["ragged", "padded"])
 @pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("kind", ["words", "cocoop", "class-specific"])
-def test_several_images_give_what_one_at_a_time_gives(kind, steps):
+@pytest.mark.parametrize("kind", ["words", "around", "cocoop", "class-specific"])
+def test_several_images_give_what_one_at_a_time_gives(kind, steps, layout, monkeypatch):
+    monkeypatch.setattr(tpt_lib.text.packing, "FEW", 0)
     model = model_of()
     prompts = class_prompts(model, NAMES, **CONTEXTS[kind](model))
     views = mild_views(model, prompts, 3)
-    together = tune_prompt(model, prompts, views, steps=steps, lr=1e-3)
+    together = tune_prompt(model, prompts, views, steps=steps, lr=1e-3, layout=layout)
     for i in range(3):
         seen = []
         alone = tune_prompt(model, prompts, views[i], steps=steps, lr=1e-3, optimizer=Recorder.into(seen))
@@ -88,6 +91,64 @@ def mild_views(model, prompts, images, number=20):
     with torch.no_grad():
         text = encode_prompts(model, prompts, prompts.context).double()
     return views_for(text, images * number).unflatten(0, (images, number))
+
+
+def separately(tokens, lr):
+    """The default optimizer in a function, which might be anything, so that each image has its own."""
+    return torch.optim.AdamW(tokens, lr=lr)
+
+
+@pytest.mark.parametrize("optimizer", [
+    torch.optim.SGD, functools.partial(torch.optim.Adam, amsgrad=True), torch.optim.RMSprop, torch.optim.NAdam,
+    torch.optim.Rprop, torch.optim.Adamax, torch.optim.Adafactor, separately,
+])  # fmt: skip
+def test_any_optimizer_steps_each_image_as_if_alone(optimizer):
+    """Elementwise ones step all images together; Adafactor, whose steps depend on all elements, must not."""
+    model = model_of()
+    prompts = class_prompts(model, ["yes", "no"], name_tokens=tpt_lib.gaussian_context(model, 1, n_classes=2))
+    views = mild_views(model, prompts, 3)
+    views[1] = views[1].flip(-1)
+    together = tune_prompt(model, prompts, views, steps=3, lr=1e-3, optimizer=optimizer)
+    for i in range(3):
+        alone = tune_prompt(model, prompts, views[i], steps=3, lr=1e-3, optimizer=optimizer)
+        torch.testing.assert_close(together.losses[i], alone.losses, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(together.text_features[i], alone.text_features, atol=1e-4, rtol=0)
+    if optimizer is separately:
+        want = tune_prompt(model, prompts, views, steps=3, lr=1e-3)
+        torch.testing.assert_close(together.losses, want.losses, atol=1e-6, rtol=1e-5)
+
+
+class Operations(TorchDispatchMode):
+    """Count tensor operations, views aside."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.count += not operation.is_view
+        return operation(*args, **(kwargs or {}))
+
+
+def operations(classes, images):
+    """Return how many operations a warm call in the accelerator's layout launches."""
+    model = model_of()
+    names = [f"{a} {b}".strip() for a in ["", *NAMES] for b in ["cat", "dog", "pet", "bird"]][:classes]
+    prompts = class_prompts(model, names)
+    views = F.normalize(torch.randn(images, 20, 16, generator=torch.Generator().manual_seed(0)), dim=-1)
+    tpt_lib.tpt_predict(model, prompts, views, layout="padded")
+    with Operations() as seen:
+        tpt_lib.tpt_predict(model, prompts, views, layout="padded")
+    return seen.count
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_the_number_of_operations_grows_neither_with_classes_nor_with_images(monkeypatch):
+    """In the padded layout, where it is what an accelerator's time goes into."""
+    monkeypatch.setattr(tpt_lib.text.packing, "FEW", 0)
+    few = operations(13, 2)
+    assert operations(24, 2) == few
+    assert operations(13, 5) == few
 
 
 def test_another_start():
@@ -313,9 +374,8 @@ def test_the_model_gets_no_gradient():
     ({"image_features": torch.full((3, 16), torch.nan)}, "image_features are not all finite"),
     ({"image_features": torch.eye(8)}, "image features have width 8 and text features 16"),
     ({"image_features": torch.eye(16)[:3] / 2}, "image_features must have unit length, but their lengths are 0.5 to 0.5"),
+    ({"layout": "tight"}, "layout must be one of auto, ragged, padded, but got 'tight'"),
     ({"steps": -1}, "steps must be 0 or more, but got -1"),
-    ({"select": lambda logits: logits}, r"select must return the indices .* but got torch.float32 of shape \(3, 5\)"),
-    ({"select": lambda logits: []}, "select must return the indices .* but got list"),
 ])  # fmt: skip
 def test_bad_input(call, message):
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
@@ -331,4 +391,101 @@ def test_a_template_without_context():
     assert tune_prompt(model, prompts, torch.eye(16)[:3], steps=0).context.shape == (0, 32)
 
 
-# The one loop
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_step_that_diverges_leaves_the_prompt_as_it_was(steps):
+    """A float16 tower overflows at a context of 1e5, after the last loss that a step was computed from."""
+    model = fresh("open_clip-vit")
+    model.module.half()
+    prompts, views = class_prompts(model, NAMES), F.normalize(torch.randn(2, 10, 16), dim=-1)
+    with pytest.warns(
+        UserWarning, match="not finite in 2 of 2 cases; .* the learning rate is 100000, and a smaller one"
+    ):
+        tuned = tune_prompt(model, prompts, views, steps=steps, lr=1e5)
+    assert tuned.applied.tolist() == [False, False]
+    assert torch.equal(tuned.context, prompts.context.expand(2, 4, 32))
+    assert torch.equal(tuned.text_features, tuned.initial_features)
+    torch.testing.assert_close(tuned.losses[:, -1], tuned.losses[:, 0])
+    with pytest.warns(UserWarning, match="the learning rate is 100000"):
+        found = tpt_lib.tpt_predict(model, prompts, views, steps=steps, lr=1e5)
+    assert torch.equal(found.logits, found.zero_shot.logits)
+    assert found.tuned.tolist() == [False, False]
+
+
+def test_a_loss_that_diverges_after_the_last_step_leaves_that_image_as_it_was():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    views, calls = F.normalize(torch.randn(3, 10, 16), dim=-1), []
+
+    def objective(logits):
+        calls.append(1)
+        return tpt_lib.marginal_entropy(logits) * (torch.inf if len(calls) == 5 else 1)  # the second image, at the end
+
+    with pytest.warns(UserWarning, match=r"not finite in 1 of 3 cases; .* the learning rate is 0\.005"):
+        tuned = tune_prompt(model, prompts, views, objective=objective)
+    assert tuned.applied.tolist() == [True, False, True]
+    assert torch.equal(tuned.context[1], prompts.context)
+    assert torch.equal(tuned.text_features[1], tuned.initial_features[1])
+    assert tuned.losses.isfinite().all()
+    assert not torch.equal(tuned.context[2], prompts.context)
+
+
+def per_view(logits):
+    return logits.logsumexp(dim=-1)
+
+
+def detached(values):
+    return values.detach().std()
+
+
+def count_of(values):
+    return values.argmax()
+
+
+def elsewhere(_):
+    return torch.ones((), requires_grad=True) * 2
+
+
+SCALAR = r"must return a scalar, a float tensor of shape \(\), but"
+ATTACHED = (
+    "must return a scalar that depends on the {} it is given, but no gradient leads from what {} returned to them"
+)
+SELECT = (
+    r"select must return the indices of one or more of the 3 views as a tensor of ints \(M,\), each in 0\.\.2 and none "
+)
+SELECT += "twice, but <lambda> returned"
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize(("call", "message"), [
+    ({"objective": per_view}, rf"objective {SCALAR} per_view returned torch.float32 of shape \(1,\); reduce it"),
+    ({"objective": functools.partial(per_view)}, rf"objective {SCALAR} per_view returned"),
+    ({"objective": count_of}, rf"objective {SCALAR} count_of returned torch.int64 of shape \(\)"),
+    ({"objective": lambda logits: 1.0}, f"objective {SCALAR} <lambda> returned float"),
+    ({"objective": detached}, "objective " + ATTACHED.format("logits", "detached")),
+    ({"objective": elsewhere}, "objective " + ATTACHED.format("logits", "elsewhere")),
+    ({"regularizer": lambda text: text.sum(dim=-1)}, rf"regularizer {SCALAR} <lambda> returned torch.float32 of shape \(5,\)"),
+    ({"regularizer": lambda text: None}, f"regularizer {SCALAR} <lambda> returned NoneType"),
+    ({"regularizer": detached}, "regularizer " + ATTACHED.format("text features", "detached")),
+    ({"select": lambda logits: logits}, rf"{SELECT} torch.float32 of shape \(3, 5\)"),
+    ({"select": lambda logits: []}, f"{SELECT} list"),
+    ({"select": lambda logits: logits[:, 0] > 0}, rf"{SELECT} torch.bool of shape \(3,\)"),
+    ({"select": lambda logits: torch.tensor([0, 3])}, rf"{SELECT} \[0, 3\]"),
+    ({"select": lambda logits: torch.tensor([1, -1])}, rf"{SELECT} \[1, -1\]"),
+    ({"select": lambda logits: torch.tensor([2, 0, 2])}, rf"{SELECT} \[2, 0, 2\]"),
+    ({"select": lambda logits: torch.zeros(0, dtype=torch.int64)}, rf"{SELECT} torch.int64 of shape \(0,\)"),
+    ({"optimizer": torch.optim.LBFGS}, r"optimizer must .* whose step\(\) needs no closure, but LBFGS calls the objective"),
+])  # fmt: skip
+def test_functions_of_the_caller_that_return_something_else(call, message):
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    with pytest.raises(ValueError, match=f"^tune_prompt: {message}"):
+        tune_prompt(model, prompts, F.normalize(torch.randn(2, 3, 16), dim=-1), **call)
+
+
+def test_a_factory_that_makes_no_optimizer():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    with pytest.raises(TypeError, match=r"optimizer must be a function .* but <lambda> returned NoneType"):
+        tune_prompt(model, prompts, torch.eye(16)[:3], optimizer=lambda tokens, lr: None)
+
+
+def test_a_constant_objective_is_refused_only_where_something_is_tuned():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    assert tune_prompt(model, prompts, torch.eye(16)[:3], objective=detached, steps=0).losses.shape == (1,)

@@ -20,6 +20,8 @@ def descend(
     steps: Iterable[T],
     gradients: Callable[[T], tuple[Tensor, Sequence[Sequence[Tensor | None]]]],
     on_step: Callable[[T, Tensor], None] | None = None,
+    *,
+    stacked: bool = False,
 ) -> tuple[list[Tensor], Bool[Tensor, " b"]]:
     """Minimize B independent losses, each over its own leaves with its own optimizer, one step for each item of ``steps``.
 
@@ -33,11 +35,14 @@ def descend(
         steps: what ``gradients`` is called with, such as ``range(steps)`` or batches of data.
         gradients: returns the losses ``(B,)`` and the gradients of each problem's leaves, None where one is not used.
         on_step: called after each step with its item and the losses before it.
+        stacked: whether all problems share one list of leaves and one optimizer, which must be elementwise. Leaves, values
+            and gradients then have the problems as their first dimension, and the outer sequences have one item.
 
     Returns:
         The losses ``(B,)`` before each step, and whether each problem's steps were applied ``(B,)``.
     """
-    applied = torch.ones(len(leaves), dtype=torch.bool, device=leaves[0][0].device)
+    problems = len(leaves[0][0]) if stacked else len(leaves)
+    applied = torch.ones(problems, dtype=torch.bool, device=leaves[0][0].device)
     history = []
     for step in steps:
         losses, found = gradients(step)
@@ -45,28 +50,41 @@ def descend(
             for leaf, gradient in zip(own, grads, strict=True):
                 leaf.grad = gradient
             optimizer.step()
-        applied &= losses.isfinite() & torch.stack([_all_finite(grads, applied) for grads in found])
+        applied &= losses.isfinite() & _finite(found, applied, stacked)
         history.append(losses)
         if on_step is not None:
             on_step(step, losses)
     with torch.no_grad():
-        used = [[leaf for leaf in own if leaf.grad is not None] for own in leaves]
-        applied &= torch.stack([_all_finite(own, applied) for own in used])
-        for own, initial, ok in zip(leaves, before, applied, strict=True):
+        applied &= _finite([[leaf for leaf in own if leaf.grad is not None] for own in leaves], applied, stacked)
+        for own, initial, ok in zip(leaves, before, applied[None] if stacked else applied, strict=True):
             for leaf, value in zip(own, initial, strict=True):
-                leaf.copy_(torch.where(ok, leaf, value.to(leaf.dtype)))
+                leaf.copy_(torch.where(over(ok, leaf), leaf, value.to(leaf.dtype)))
     return history, applied
 
 
+def over(flags: Bool[Tensor, "*b"], values: Tensor) -> Tensor:
+    """Return flags of the leading dimensions of ``values`` in a shape that broadcasts with them."""
+    return flags.reshape(flags.shape + (1,) * (values.ndim - flags.ndim))
+
+
+def _finite(groups: Sequence[Sequence[Tensor | None]], like: Tensor, stacked: bool) -> Tensor:
+    """Return for each problem whether all its tensors are finite ``(B,)``."""
+    if stacked:
+        return _all_finite(groups[0], like)
+    return torch.stack([_all_finite(own, like[0]) for own in groups])
+
+
 def _all_finite(tensors: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    flags = [tensor.isfinite().all() for tensor in tensors if tensor is not None]
-    return torch.stack(flags).all() if flags else torch.ones_like(like[0])
+    flags = [tensor.isfinite().flatten(like.ndim).all(dim=-1) for tensor in tensors if tensor is not None]
+    return torch.stack(flags).all(dim=0) if flags else torch.ones_like(like)
 
 
-def warn_not_applied(caller: str, applied: Tensor) -> None:
+def warn_not_applied(caller: str, applied: Tensor, *, lr: float | None = None) -> None:
+    """Warn if any problem's steps were not applied, with the learning rate if it may be the reason."""
     if not applied.all():
+        hint = "" if lr is None else f"; the learning rate is {lr:g}, and a smaller one may help"
         warnings.warn(
             f"{caller}: a loss or gradient was not finite in {int((~applied).sum())} of {len(applied)} cases; what was to be "
-            "tuned there is left as it was",
+            f"tuned there is left as it was{hint}",
             stacklevel=3,
         )

@@ -35,7 +35,8 @@ class Prediction:
             equals ``zero_shot``. None for methods that do not tune.
         loss_before: the objective on the selected views before tuning ``(…)``; not finite where tuning was not applied.
         loss_after: the same after tuning.
-        selected: indices of the views that were used ``(…, M)``, -1 where an image has fewer than others of its batch.
+        selected: indices of the views that were used ``(…, M)``, -1 where an image has fewer than others of its batch; such
+            indices are on the CPU.
         context: the tuned context ``(…, *prompts.context.shape)``.
 
     >>> one = Prediction(("cat", "dog"), torch.tensor([2.0, 0.0]))
@@ -81,10 +82,10 @@ class Prediction:
             elif name == "before":
                 values[name] = cls.stack(each)
             elif name == "selected":
-                values[name] = pad_sequence(each, batch_first=True, padding_value=-1)
+                values[name] = stack_indices(each)
             else:
                 values[name] = torch.stack(each)
-        return cls(predictions[0].names, **values)
+        return _of_checked(predictions[0].names, **values)
 
     def __len__(self) -> int:
         self._of_batch("len()")
@@ -96,9 +97,9 @@ class Prediction:
         values: dict[str, Any] = {
             name: None if part is None else part[index] for name, part in parts.items() if name != "names"
         }
-        if values["logits"].ndim == 1 and values["selected"] is not None:
+        if values["logits"].ndim == 1 and values["selected"] is not None and values["selected"].device.type == "cpu":
             values["selected"] = values["selected"][values["selected"] >= 0]
-        return Prediction(self.names, **values)
+        return _of_checked(self.names, **values)
 
     def __bool__(self) -> bool:
         return True  # else ``prediction.zero_shot or prediction`` would ask for the length of one image
@@ -201,6 +202,28 @@ class Prediction:
     def _of_batch(self, what: str) -> None:
         if self.logits.ndim == 1:
             raise TypeError(f"Prediction: {what} is for a batch, and this is one image; classify a list to get a batch")
+
+
+def compared(names: tuple[str, ...], logits: Tensor, before: Tensor, **values: Any) -> Prediction:
+    """Return a prediction next to that without the method. Both logits are checked in one synchronization."""
+    if not torch.stack([before, logits]).isfinite().all():
+        check_finite("Prediction", before)
+        check_finite("Prediction", logits)
+    return _of_checked(names, logits=logits, before=_of_checked(names, logits=before), **values)
+
+
+def stack_indices(each: Sequence[Tensor]) -> Int[Tensor, "b m"]:
+    """Return indices of several images as one tensor, -1 where one has fewer; it is on the CPU if there is such a one."""
+    if len({len(one) for one in each}) == 1:
+        return torch.stack(list(each))
+    return pad_sequence([one.cpu() for one in each], batch_first=True, padding_value=-1)
+
+
+def _of_checked(names: tuple[str, ...], **values: Any) -> Prediction:
+    """Return a prediction of logits that were checked; to check them again would wait for an accelerator again."""
+    made = object.__new__(Prediction)
+    vars(made).update({field.name: field.default for field in fields(Prediction)}, names=names, **values)
+    return made
 
 
 def check_finite(what: str, logits: Tensor) -> None:

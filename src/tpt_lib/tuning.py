@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from tpt_lib.descent import descend, warn_not_applied
-from tpt_lib.features.check import check_unit
-from tpt_lib.logits import unchecked_logits
+from tpt_lib.descent import descend, over, warn_not_applied
+from tpt_lib.features.check import are_unit
+from tpt_lib.free_tokens import FreeTokens
+from tpt_lib.goal import Goal
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
-from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, conditional_context
+from tpt_lib.prompts.class_prompts import ClassPrompts, conditional_context
 from tpt_lib.text.encode import TextEncoder, open_encoder
 from tpt_lib.text.initial import initial_text
-from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select, kind_of
+from tpt_lib.tuning_checks import check_features, check_start
+from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select
 
 __all__ = ["TuneOptions", "Tuned", "tune_prompt"]
 
-T = TypeVar("T")
-PullBack = Callable[[Tensor], list[list[Tensor]]]
+PullBack = Callable[[Tensor], list[Tensor]]
 
 
 class TuneOptions(TypedDict, total=False):
@@ -38,6 +38,7 @@ class TuneOptions(TypedDict, total=False):
     lr: float
     optimizer: OptimizerFactory
     on_step: Callable[[int, Tensor, Tensor], None] | None
+    layout: Literal["auto", "ragged", "padded"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,8 @@ class Tuned:
         initial_features: the same before tuning.
         losses: the loss before each step, and after the last ``(steps + 1,)``.
         selected: indices of the views that the loss was computed on ``(M,)``; in a batch, -1 where an image has fewer.
-        applied: False where a loss or gradient was not finite, which leaves the prompt as it was.
+        applied: False where a loss, a gradient or a text feature was not finite, at any step or after the last. The prompt
+            of that image is left as it was.
     """
 
     context: Float[Tensor, "*bk l d"]
@@ -76,6 +78,7 @@ def tune_prompt(
     lr: float = 5e-3,
     optimizer: OptimizerFactory = torch.optim.AdamW,
     on_step: Callable[[int, Tensor, Tensor], None] | None = None,
+    layout: Literal["auto", "ragged", "padded"] = "auto",
 ) -> Tuned:
     r"""Tune the prompts' context to the views of one image, or of each of several images (section 3.2).
 
@@ -96,6 +99,8 @@ def tune_prompt(
         lr: learning rate (default 5e-3).
         optimizer: called as ``optimizer([context], lr=lr)``; AdamW's other settings are PyTorch's, as in the paper's code.
         on_step: called after each step with its number, the losses before it ``(B,)`` and the new contexts ``(B, …)``.
+        layout: that of ``encode_prompts``. With ``"padded"``, which is the default on an accelerator, the gradients of all
+            images also pass the text tower together. Affects speed and memory, not results.
 
     Returns:
         The tuned context and its text features.
@@ -106,104 +111,75 @@ def tune_prompt(
     >>> tuned.selected.shape, bool(tuned.losses[1] < tuned.losses[0])
     (torch.Size([6]), True)
     """
-    _check(prompts, image_features, steps)
+    check_start(prompts, image_features, steps)
+    goal = Goal(model, objective, regularizer, select)
     with torch.inference_mode(False), torch.enable_grad():
         views = image_features.detach().float().clone().reshape(-1, *image_features.shape[-2:])
+        unit = are_unit(views)
+        if views.device.type == "cpu" or not goal.batched:  # elsewhere it is read with the other flags, at the end
+            check_features(bool(unit), views)
         if context is None:
             start = conditional_context(prompts, views[:, 0])
         else:
             start = context.detach().float().expand(len(views), *prompts.context.shape)
-        before = [[one] if prompts.name_tokens is None else [one, prompts.name_tokens] for one in start]
-        tokens = [[token.detach().clone().requires_grad_() for token in own] for own in before]
-        encoder = open_encoder(model, prompts)
+        encoder = open_encoder(model, prompts, layout=layout)
+        names = prompts.name_tokens
+        free = [start] if names is None else [start, names.expand(len(views), *names.shape)]
+        tokens = FreeTokens.of(free, optimizer, lr)
         shared = context is None and prompts.meta_net is None
         first = _initial(encoder, len(views)) if shared else _current(encoder, tokens)
         untuned = first[0].detach()
-        selected = [_selection(select, unchecked_logits(model, v, t)) for v, t in zip(views, untuned, strict=True)]
-
-        def losses_of(text: Tensor) -> Tensor:
-            losses = []
-            for v, kept, t in zip(views, selected, text, strict=True):
-                loss = objective(unchecked_logits(model, v[kept], t))
-                losses.append(loss if regularizer is None else loss + regularizer(t))
-            return torch.stack(losses)
+        kept = goal.keep(views, untuned)
 
         def gradients(step: int) -> tuple[Tensor, list[list[Tensor]]]:
             text, pull_back = first if step == 0 else _current(encoder, tokens)
             text = text.detach().requires_grad_()
-            losses = losses_of(text)
-            return losses.detach(), pull_back(torch.autograd.grad(losses.sum(), text)[0])
+            losses = goal.losses(kept, text)
+            return losses.detach(), tokens.of_each(pull_back(goal.gradient(losses, text)))
 
         def report(step: int, losses: Tensor) -> None:
             if on_step is not None:
-                on_step(step, losses, torch.stack([own[0].detach() for own in tokens]))
+                on_step(step, losses, tokens.values[0].clone())
 
-        optimizers = [optimizer(own, lr=lr) for own in tokens]
-        losses, applied = descend(tokens, before, optimizers, range(steps), gradients, report)
+        losses, applied = descend(
+            tokens.leaves, tokens.before, tokens.optimizers, range(steps), gradients, report, stacked=tokens.stacked
+        )
     with torch.inference_mode(False), torch.no_grad():
         text = _current(encoder, tokens)[0] if steps else untuned
-        text = torch.where(applied[:, None, None], text, untuned)
-        name_tokens = None if prompts.name_tokens is None else torch.stack([own[1].detach() for own in tokens])
+        applied = applied & text.isfinite().flatten(1).all(dim=1)
+        after = goal.losses(kept, torch.where(over(applied, text), text, untuned))
+        if steps:
+            applied = applied & after.isfinite()
+            after = torch.where(applied, after, losses[0])
+        found = tokens.where(applied)
         tuned = Tuned(
-            context=torch.stack([own[0].detach() for own in tokens]),
-            name_tokens=name_tokens,
-            text_features=text,
+            context=found[0],
+            name_tokens=found[1] if len(found) > 1 else None,
+            text_features=torch.where(over(applied, text), text, untuned),
             initial_features=untuned,
-            losses=torch.stack([*losses, losses_of(text)], dim=1),
-            selected=pad_sequence(selected, batch_first=True, padding_value=-1),
+            losses=torch.stack([*losses, after], dim=1),
+            selected=kept.indices,
             applied=applied,
         )
-    warn_not_applied("tune_prompt", applied)
+    *ok, all_unit = torch.cat([applied, unit[None]]).tolist()
+    check_features(all_unit, views)
+    warn_not_applied("tune_prompt", torch.tensor(ok), lr=lr)
     return tuned if image_features.ndim == 3 else _only(tuned)
 
 
 def _initial(encoder: TextEncoder, images: int) -> tuple[Tensor, PullBack]:
     """Return text features ``(B, K, E)`` before the first step, and what takes gradients in them to the tokens."""
     initial = initial_text(encoder)
-    text = initial.features
-    return text.expand(images, *text.shape), lambda upstream: [initial.gradients(u) for u in upstream]
+    return initial.features.expand(images, *initial.features.shape), initial.gradients_of_each
 
 
-def _current(encoder: TextEncoder, tokens: list[list[Tensor]]) -> tuple[Tensor, PullBack]:
+def _current(encoder: TextEncoder, tokens: FreeTokens) -> tuple[Tensor, PullBack]:
     """Return the same at the images' own tokens."""
-    stacked = [torch.stack(parts) for parts in zip(*tokens, strict=True)]
-    text = encoder(stacked[0], stacked[1] if len(stacked) > 1 else None)
-
-    def pull_back(upstream: Tensor) -> list[list[Tensor]]:
-        found = iter(torch.autograd.grad(text, [token for own in tokens for token in own], upstream))
-        return [[next(found) for _ in own] for own in tokens]
-
-    return text, pull_back
+    values = tokens.values
+    text = encoder(values[0], values[1] if len(values) > 1 else None)
+    return text, lambda upstream: list(torch.autograd.grad(text, values, upstream))
 
 
 def _only(tuned: Tuned) -> Tuned:
     first: dict[str, Any] = {name: None if value is None else value[0] for name, value in vars(tuned).items()}
     return Tuned(**first)
-
-
-def _selection(select: Select, logits: Tensor) -> Tensor:
-    kept = select(logits)
-    if not isinstance(kept, Tensor) or kept.ndim != 1 or kept.dtype not in (torch.int64, torch.int32) or len(kept) == 0:
-        what = f"{kept.dtype} of shape {tuple(kept.shape)}" if isinstance(kept, Tensor) else type(kept).__name__
-        raise ValueError(
-            f"tune_prompt: select must return the indices of one or more views as a tensor (M,), but got {what}"
-        )
-    return kept
-
-
-def _check(prompts: ClassPrompts, features: Tensor, steps: int) -> None:
-    check_one_template("tune_prompt", prompts)
-    floats = isinstance(features, Tensor) and features.is_floating_point()
-    if not floats or features.ndim not in (2, 3) or 0 in features.shape:
-        raise ValueError(
-            "tune_prompt: image_features must be floats of shape (N, E), or (B, N, E) for several images, but got "
-            f"{kind_of(features)}; encode_views returns what is wanted"
-        )
-    check_unit("tune_prompt", "image_features", features)
-    if steps < 0:
-        raise ValueError(f"tune_prompt: steps must be 0 or more, but got {steps}")
-    if steps and 0 in prompts.context.shape and prompts.name_tokens is None:
-        raise ValueError(
-            "tune_prompt: the template has no words besides the name, so there is no context to tune; "
-            "give it some, as in 'a photo of a {}.', or pass steps=0"
-        )

@@ -127,11 +127,11 @@ def assert_same(got, want, tolerance=1e-5):
     assert relative(got[1], want[1]) <= 10 * tolerance
 
 
-def check_features(case, engine):
+def check_features(case, engine, **options):
     """Compare features, logits, selection and the gradient of the loss with the plain ones."""
     assert torch.equal(case.prompts.context, case.context)
     context = case.prompts.context.clone().requires_grad_()
-    features = encode_prompts(case.model, case.prompts, context, engine=engine)
+    features = encode_prompts(case.model, case.prompts, context, engine=engine, **options)
     assert features.dtype == torch.float32
     assert largest(features, case.plain.features) <= 1e-5
     logits, want = (
@@ -144,10 +144,10 @@ def check_features(case, engine):
     assert relative(gradient, case.plain.gradients[0]) <= 1e-4
 
 
-def check_five_steps(case, engine):
+def check_five_steps(case, engine, **options):
     """Compare five steps of tuning, the first from the kept graph, with the plain ones."""
     model, prompts = case.model, case.prompts
-    initial = initial_of(model, prompts, engine=engine)
+    initial = initial_of(model, prompts, engine=engine, **options)
     start = initial.features.detach().requires_grad_()
     selected = plain_selection(logits_of(model, start.detach(), case.views))
     assert torch.equal(selected, case.plain.selected)
@@ -158,12 +158,13 @@ def check_five_steps(case, engine):
         if step == 0:
             (context.grad,) = initial.gradients(*upstream)
         else:
-            features = encode_prompts(model, prompts, context, engine=engine)
+            features = encode_prompts(model, prompts, context, engine=engine, **options)
             loss = plain_loss(logits_of(model, features, case.views[selected]))
             (context.grad,) = torch.autograd.grad(loss, context)
         optimizer.step()
         assert_same_tokens(context.detach(), case.plain.contexts[step], case.plain.gradients[: step + 1])
-        logits = logits_of(model, encode_prompts(model, prompts, context.detach(), engine=engine), case.views[:1])[0]
+        after = encode_prompts(model, prompts, context.detach(), engine=engine, **options)
+        logits = logits_of(model, after, case.views[:1])[0]
         assert largest(logits, case.plain.logits[step]) <= 1e-3
 
 

@@ -6,6 +6,7 @@ import copy
 import pytest
 import torch
 from oracles.tpt import float64
+from support.cases import largest
 from support.odd_tower import Odd
 from support.text_cases import NAMES, WORDINGS, assert_same, example, features_and_gradient, initial_of, plain_photo
 from support.zoo import TEXT, VISION, ZOO, build, fresh, liven, open_clip_model, transformers_model
@@ -156,22 +157,32 @@ def test_the_packed_engine_is_proven_once_for_each_structure_of_a_tower(calls):
     assert calls["_prove"] == 3
 
 
-def test_a_tower_is_opened_once_for_each_public_call(calls):
+def test_a_tower_is_opened_once_until_the_model_changes(calls):
     model = fresh("open_clip-vit")
     prompts, three = class_prompts(model, NAMES), class_prompts(model, NAMES, template=["a {}.", "my {}", "{} here"])
     views = torch.eye(16)[:4]
-    several = {
-        "one template": (1, lambda: encode_prompts(model, prompts)),
-        "three templates": (1, lambda: encode_prompts(model, three)),
-        "tuning": (1, lambda: tpt_lib.tune_prompt(model, prompts, views, steps=3)),
-        "tuning again": (1, lambda: tpt_lib.tune_prompt(model, prompts, views, steps=3)),
-        "several images": (1, lambda: tpt_lib.tune_prompt(model, prompts, torch.stack([views] * 3), steps=2)),
-        "zero-shot": (1, lambda: tpt_lib.zero_shot_predict(model, prompts, views)),
-        "zero-shot again": (0, lambda: tpt_lib.zero_shot_predict(model, prompts, views)),
-        "zero-shot with three": (1, lambda: tpt_lib.zero_shot_predict(model, three, views)),
-        "zero-shot with three again": (0, lambda: tpt_lib.zero_shot_predict(model, three, views)),
-    }
-    for name, (number, call) in several.items():
+
+    def use():
         calls.clear()
-        call()
-        assert calls["causal_tower"] == number, name
+        encode_prompts(model, three)
+        tpt_lib.tune_prompt(model, prompts, torch.stack([views] * 3), steps=3)
+        tpt_lib.zero_shot_predict(model, prompts, views)
+        return calls["causal_tower"]
+
+    assert (use(), use()) == (1, 0)
+    with torch.no_grad():
+        model.module.text_projection.mul_(2)
+    assert (use(), use()) == (1, 0)
+    model.module.transformer.resblocks[0].mlp.gelu = torch.nn.ReLU()
+    assert (use(), use()) == (1, 0)
+
+
+def test_weights_of_inference_mode_are_looked_at_each_time(calls):
+    """Writes to them leave no trace, so an open tower would be stale."""
+    with torch.inference_mode():
+        model = fresh("open_clip-vit")
+    prompts = class_prompts(model, NAMES)
+    before = encode_prompts(model, prompts)
+    with torch.inference_mode():
+        model.module.text_projection.mul_(-1)
+    assert largest(encode_prompts(model, prompts), -before) <= 1e-6

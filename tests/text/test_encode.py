@@ -60,10 +60,10 @@ def test_a_batch_of_contexts_with_the_same_names(engine):
         assert largest(features, encode_prompts(model, prompts, context, engine=engine)) <= 1e-6
 
 
-@pytest.mark.parametrize("engine", ["packed", "full_length"])
-def test_a_batch_may_be_empty(engine):
+@pytest.mark.parametrize("how", [{"engine": "packed"}, {"layout": "padded"}, {"engine": "full_length"}])
+def test_a_batch_may_be_empty(how):
     model = build("open_clip-vit")
-    assert encode_prompts(model, class_prompts(model, NAMES), torch.zeros(0, 4, 32), engine=engine).shape == (0, 5, 16)
+    assert encode_prompts(model, class_prompts(model, NAMES), torch.zeros(0, 4, 32), **how).shape == (0, 5, 16)
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
@@ -193,6 +193,8 @@ def test_bad_input(no_shape_checks):
         "name_tokens were given, but these prompts have no free name tokens":
             lambda: encode_prompts(model, prompts, name_tokens=torch.zeros(5, 1, 32)),
         "these prompts were made for another model": lambda: encode_prompts(other, prompts),
+        "layout must be one of auto, ragged, padded, but got 'tight'":
+            lambda: encode_prompts(model, prompts, layout="tight"),
         "chunk must be at least 1, but got 0": lambda: encode_prompts(model, prompts, chunk=0),
         "this model has no packed engine: the pooled position is 'last', not the end of the text":
             lambda: encode_prompts(siglip, class_prompts(siglip, ["cat"]), engine="packed"),

@@ -20,6 +20,7 @@ from support.text_cases import (
     example,
     features_and_gradient,
     gradients,
+    initial_of,
     logits_of,
     plain_model,
     plain_results,
@@ -32,24 +33,29 @@ from support.zoo import VISION, build, liven, open_clip_model, transformers_mode
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts, gaussian_context
 from tpt_lib.text import text_engine
+from tpt_lib.text.packing import Packing
 
 
-@pytest.mark.parametrize("few", [0, 1000])
+@pytest.fixture(params=["ragged", "padded", "few"])
+def layout(request, monkeypatch):
+    """A layout of the packed engine; prompts that tests share start without what was kept in another one."""
+    monkeypatch.setattr(tpt_lib.text.packing, "FEW", 1000 if request.param == "few" else 0)
+    return "padded" if request.param == "padded" else "ragged"
+
+
 @pytest.mark.parametrize("where", WORDINGS)
 @pytest.mark.parametrize("name", PACKED)
-def test_features_logits_and_gradients_are_the_plain_ones(name, where, few, monkeypatch):
-    monkeypatch.setattr(tpt_lib.text.packed, "FEW", few)
-    check_features(example(name, where), "packed")
+def test_features_logits_and_gradients_are_the_plain_ones(name, where, layout):
+    example(name, where).prompts.forget()
+    check_features(example(name, where), "packed", layout=layout)
 
 
-@pytest.mark.parametrize("few", [0, 1000])
 @pytest.mark.parametrize("where", WORDINGS)
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.slow
-def test_five_steps_of_tuning_are_the_plain_ones(name, where, few, monkeypatch):
-    monkeypatch.setattr(tpt_lib.text.packed, "FEW", few)
+def test_five_steps_of_tuning_are_the_plain_ones(name, where, layout):
     example(name, where).prompts.forget()
-    check_five_steps(example(name, where), "packed")
+    check_five_steps(example(name, where), "packed", layout=layout)
 
 
 def real_tower(architecture):
@@ -130,6 +136,11 @@ def with_a_small_end(texts):
     return torch.where(ids == 49407, 5, ids)
 
 
+ENGINES = (
+    {"engine": "packed", "layout": "ragged"},
+    {"engine": "packed", "layout": "padded"},
+    {"engine": "full_length"},
+)
 OTHERS = {
     "no start token": lambda: tpt_lib.wrap(open_clip_model(), without_start),
     "pooled at an id": lambda: tpt_lib.wrap(
@@ -151,8 +162,8 @@ def test_other_towers_are_packed_and_exact(kind, where):
     specials = {"no start token": (0, 49407), "pooled at an id": (1, 5)}.get(kind, CLIP_SPECIALS)
     columns = context_columns(model.tokenize, ids, before, after, "", specials)
     want = plain_results(float64(model.module), ids, [columns], [prompts.context])
-    for engine in ("packed", "full_length"):
-        assert_same(features_and_gradient(model, prompts, engine=engine), want)
+    for how in ENGINES:
+        assert_same(features_and_gradient(model, prompts, **how), want)
 
 
 ONE_TOKEN = ["cat", "dog", "red", "panda", "bird", "kite", "car", "tree", "blue", "X", "photo", "of", "the"]
@@ -195,9 +206,48 @@ def test_any_prompts_with_either_engine(kind, data):
     columns = [context_columns(model.tokenize, ids, " ".join(before), " ".join(after), stop, CLIP_SPECIALS)]
     columns.append(torch.arange(len(classes[0])).expand(len(names), -1) + 1 + len(before))
     want = plain_results(plain_model(name), ids, columns, leaves, batch, kind == "class-specific")
-    for engine in ("packed", "full_length"):
-        features = encode_prompts(model, prompts, *leaves, engine=engine)
+    for how in ENGINES:
+        features = encode_prompts(model, prompts, *leaves, **how)
         assert features.shape == (*batch, len(names), 16)
         assert largest(features, want[0]) <= 1e-5
         for got, plain in zip(gradients(features, leaves), want[1:], strict=True):
             assert got.numel() == 0 or relative(got, plain) <= 1e-4
+
+
+def test_few_padded_groups_hold_names_of_very_different_lengths():
+    """Neither is a short name padded to a long one, nor are there as many groups as lengths."""
+    model = build("open_clip-vit")
+    prompts = class_prompts(model, [" ".join(["cat"] * n) for n in [*range(1, 15), 55, 60]])
+    packing = Packing.of(prompts, torch.arange(16), "padded")
+    sizes = [grid.classes for grid in packing.grids]
+    assert (len(sizes), sum(sizes)) == (2, 16)
+    cells = sum(grid.tokens.numel() for grid in packing.grids)
+    assert cells <= 3 * int(prompts.lengths.sum()) + 2 * packing.grids[0].tokens.numel() // packing.grids[0].rows
+    want = features_and_gradient(model, prompts, engine="full_length")
+    assert_same(features_and_gradient(model, prompts, layout="padded"), want)
+
+
+def test_a_prefix_longer_than_all_names_is_padded_right():
+    model = build("open_clip-vit")
+    prompts = class_prompts(model, NAMES, context=gaussian_context(model, 40))
+    want = features_and_gradient(model, prompts, engine="full_length")
+    assert_same(features_and_gradient(model, prompts, layout="padded"), want)
+
+
+@pytest.mark.parametrize("kind", ["words", "class-specific", "free names"])
+def test_a_batch_is_pulled_back_together_as_one_by_one(kind):
+    model = build("open_clip-vit")
+    extra = {
+        "words": {"template": "a photo of a {}, a type of pet."},
+        "class-specific": {"context": gaussian_context(model, 3, n_classes=5)},
+        "free names": {"name_tokens": gaussian_context(model, 2, n_classes=5)},
+    }
+    prompts = class_prompts(model, NAMES, **extra[kind])
+    together, apart = (initial_of(model, prompts, layout=layout) for layout in ("padded", "ragged"))
+    assert (together.together, apart.together) == (True, False)
+    assert not initial_of(model, prompts, layout="padded", chunk=2).together
+    upstream = torch.randn(4, *together.features.shape)
+    for got, want in zip(together.gradients_of_each(upstream), apart.gradients_of_each(upstream), strict=True):
+        assert got.shape == want.shape
+        for one, other in zip(got, want, strict=True):
+            assert relative(one, other) <= 1e-5

@@ -7,7 +7,7 @@ from support.zoo import build
 
 from tpt_lib import class_prompts, gaussian_context
 from tpt_lib.prompts.templates import CONTEXT, NAME
-from tpt_lib.text.place_tokens import put_tokens
+from tpt_lib.text.place_tokens import free_places, put_tokens
 
 
 def put_one_by_one(x, prompts, classes, positions, context, name_tokens):
@@ -41,7 +41,7 @@ def test_tokens_are_where_a_loop_puts_them(template, own_contexts, own_names):
     contexts = contexts + torch.randn(3, *contexts.shape[1:])
     names = None if tokens is None else tokens + torch.randn(3, *tokens.shape)
     before = x.clone()
-    got = put_tokens(x, prompts, classes, positions, contexts, names)
+    got = put_tokens(x, free_places(prompts, classes, positions), contexts, names)
     assert torch.equal(got, put_one_by_one(x, prompts, classes, positions, contexts, names))
     assert torch.equal(x, before)
     assert not torch.equal(got, x.expand_as(got))
@@ -51,6 +51,7 @@ def test_learned_tokens_take_the_embeddings_dtype():
     model = build("open_clip-vit")
     prompts = class_prompts(model, ["cat"])
     at = torch.arange(8)
-    got = put_tokens(torch.zeros(8, 32).half(), prompts, torch.zeros_like(at), at, torch.ones(1, 1, 4, 32), None)
+    places = free_places(prompts, torch.zeros_like(at), at)
+    got = put_tokens(torch.zeros(8, 32).half(), places, torch.ones(1, 1, 4, 32), None)
     assert got.dtype == torch.float16
     assert got[0, :, 0].tolist() == [0, 1, 1, 1, 1, 0, 0, 0]

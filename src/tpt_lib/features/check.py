@@ -7,9 +7,15 @@ from torch import Tensor
 
 from tpt_lib.types import kind_of
 
-__all__ = ["check_rows", "check_unit"]
+__all__ = ["are_unit", "check_rows", "check_unit"]
 
 TOLERANCE = 1e-2  # features of unit length, rounded to half precision, are within 4e-3
+
+
+def are_unit(features: Tensor) -> Tensor:
+    """Return whether all features ``(…, E)`` are finite and of unit length, without waiting for an accelerator."""
+    lengths = torch.linalg.vector_norm(features.detach().float(), dim=-1)
+    return ((lengths - 1).abs() <= TOLERANCE).all()
 
 
 def check_unit(caller: str, what: str, features: Tensor) -> None:
@@ -17,14 +23,14 @@ def check_unit(caller: str, what: str, features: Tensor) -> None:
 
     Waits for an accelerator once: a length is not finite where the row is not.
     """
-    lengths = torch.linalg.vector_norm(features.detach().float(), dim=-1)
-    if ((lengths - 1).abs() <= TOLERANCE).all():
+    if are_unit(features):
         return
     if not torch.isfinite(features).all():
         raise ValueError(
             f"{caller}: {what} are not all finite; look at the image, or at the model's towers (encode_image, "
             "encode_embeddings)"
         )
+    lengths = torch.linalg.vector_norm(features.detach().float(), dim=-1)
     raise ValueError(
         f"{caller}: {what} must have unit length, but their lengths are {lengths.min():.3g} to {lengths.max():.3g}; normalize "
         "them with torch.nn.functional.normalize(features, dim=-1), as encode_views and encode_prompts do"

@@ -23,7 +23,8 @@ from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, cond
 from tpt_lib.prompts.templates import CONTEXT
 from tpt_lib.text.encode import class_chunk, open_encoder
 from tpt_lib.text.packed import packed_features
-from tpt_lib.text.place_tokens import put_tokens
+from tpt_lib.text.packing import Packing
+from tpt_lib.text.place_tokens import free_places, put_tokens
 from tpt_lib.types import OptimizerFactory
 
 __all__ = ["memo_clip_predict"]
@@ -130,7 +131,8 @@ def _image_tower(model: ModuleClip, views: Tensor, chunk: int, prior: float | No
 def _text_tower(model: ModuleClip, prompts: ClassPrompts, plain: Tensor) -> Rows:
     """Return the text tower with classes as rows, shortest prompts first. Words are embedded by the tower that is tuned;
     learned tokens are held fixed."""
-    packed = not isinstance(open_encoder(model, prompts).tower, str)
+    encoder = open_encoder(model, prompts)
+    packed = not isinstance(encoder.tower, str)
     name_tokens = None if prompts.name_tokens is None else prompts.name_tokens[None]
     held = conditional_context(prompts, plain) if is_learned(prompts) else None
 
@@ -141,9 +143,11 @@ def _text_tower(model: ModuleClip, prompts: ClassPrompts, plain: Tensor) -> Rows
         context = context[None] if context.ndim == 3 else context[None, None]
         if packed:
             tower: Any = model.tower(module)
-            return F.normalize(packed_features(tower, prompts, context, name_tokens, part)[0].float(), dim=-1)
+            packing = Packing.of(prompts, part, encoder.layout)
+            return F.normalize(packed_features(tower, packing, context, name_tokens)[0].float(), dim=-1)
         rows, columns = torch.ones_like(prompts.ids[part]).nonzero(as_tuple=True)
-        x = put_tokens(embedding(ids).flatten(0, 1), prompts, part[rows], columns, context, name_tokens)
+        places = free_places(prompts, part[rows], columns)
+        x = put_tokens(embedding(ids).flatten(0, 1), places, context, name_tokens)
         handle = embedding.register_forward_hook(lambda *_: x.reshape(*ids.shape, -1))
         try:
             return F.normalize(model.text_features(module, ids).float(), dim=-1)

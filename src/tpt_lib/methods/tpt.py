@@ -14,7 +14,7 @@ from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.base import method
 from tpt_lib.methods.classify import classify
 from tpt_lib.models.protocol import ClipLike
-from tpt_lib.prediction import Prediction
+from tpt_lib.prediction import Prediction, compared
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.tuning import Tuned, TuneOptions, tune_prompt
 from tpt_lib.types import Images, ViewOptions, check_options
@@ -54,10 +54,10 @@ def as_prediction(
     """Return what tuning found as a prediction with the given logits, by default those of the plain image."""
     plain = features[..., :1, :]
     steps = tuned.losses.shape[-1] - 1
-    return Prediction(
-        names=prompts.names,
-        logits=unchecked_logits(model, plain, tuned.text_features)[..., 0, :] if logits is None else logits,
-        before=Prediction(prompts.names, unchecked_logits(model, plain, tuned.initial_features)[..., 0, :]),
+    return compared(
+        prompts.names,
+        unchecked_logits(model, plain, tuned.text_features)[..., 0, :] if logits is None else logits,
+        unchecked_logits(model, plain, tuned.initial_features)[..., 0, :],
         tuned=tuned.applied & (steps > 0),
         loss_before=tuned.losses[..., 0],
         loss_after=tuned.losses[..., -1],

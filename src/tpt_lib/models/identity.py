@@ -161,6 +161,11 @@ class Fingerprint:
         return other is not None and self.marks == other.marks
 
     @property
+    def blind(self) -> bool:
+        """Whether there are weights whose in-place changes leave no trace: those made in inference mode."""
+        return any(isinstance(part, Tensor) and part.is_inference() for part in self.parts)
+
+    @property
     def structure(self) -> tuple[Hashable, ...]:
         """Everything but the weights: ``(type, id)`` of modules and hooks, settings by value; hashable."""
         return tuple(mark for part, mark in zip(self.parts, self.marks, strict=True) if not isinstance(part, Tensor))

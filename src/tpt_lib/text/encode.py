@@ -6,8 +6,9 @@ towers, computes what classes share once and nothing that no feature depends on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from tpt_lib.models.identity import Fingerprint, text_fingerprint
 from tpt_lib.models.protocol import CausalTower, ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, check_prompts
 from tpt_lib.text import half_precision
@@ -22,6 +24,7 @@ from tpt_lib.text.choose import Engine, choose_tower, open_tower
 from tpt_lib.text.full_length import full_length_features
 from tpt_lib.text.half_precision import autocast_dtype, compute_dtypes, scale_gradient
 from tpt_lib.text.packed import packed_features
+from tpt_lib.text.packing import Layout, Packing
 from tpt_lib.types import kind_of
 
 __all__ = ["encode_prompts"]
@@ -38,6 +41,7 @@ def encode_prompts(
     *,
     engine: Engine = "auto",
     chunk: int | None = None,
+    layout: Literal["auto", "ragged", "padded"] = "auto",
 ) -> Float[Tensor, "*b k e"]:
     """Encode the prompt of every class as L2-normalized float32 features, differentiable in context and free name tokens.
 
@@ -51,6 +55,9 @@ def encode_prompts(
         engine: ``"packed"`` or ``"full_length"`` forces one; ``text_engine`` tells which one ``"auto"`` uses.
         chunk: number of classes whose graph is held at the same time. With more classes, a backward pass computes each
             chunk's graph again. By default as many as have 8192 packed tokens, or 32 full-length prompts.
+        layout: how the packed engine groups classes for attention. ``"ragged"`` has a group for each length, without padding;
+            ``"padded"`` has few padded groups, so that it launches few operations. The default ``"auto"`` is ``"ragged"`` on a
+            CPU and ``"padded"`` elsewhere. Affects speed and memory, not results.
 
     Returns:
         Features ``(*batch, K, E)`` of unit length.
@@ -61,7 +68,7 @@ def encode_prompts(
     >>> encode_prompts(model, prompts, context=torch.zeros(5, 4, 256)).shape
     torch.Size([5, 3, 256])
     """
-    encoder = open_encoder(model, prompts, engine=engine, chunk=chunk)
+    encoder = open_encoder(model, prompts, engine=engine, chunk=chunk, layout=layout)
     if not prompts.others:
         return encoder(context, name_tokens)
     if context is not None or name_tokens is not None:
@@ -72,7 +79,7 @@ def encode_prompts(
     total = encoder(None, None)
     for one in prompts.others:
         own = replace(one, model=model)  # the first template's model was checked
-        total = total + open_encoder(model, own, engine=engine, chunk=chunk, tower=encoder.opened)(None, None)
+        total = total + open_encoder(model, own, engine=engine, chunk=chunk, layout=layout)(None, None)
     return F.normalize(total, dim=-1)
 
 
@@ -82,10 +89,12 @@ class TextEncoder:
 
     model: ClipLike
     prompts: ClassPrompts
-    opened: CausalTower | str
     tower: CausalTower | str
     chunk: int | None
+    layout: Layout
     dtypes: set[torch.dtype]
+    fingerprint: Fingerprint | None
+    fused: bool = True  # whether attention is fused where the layout allows it
 
     def __call__(self, context: Tensor | None, name_tokens: Tensor | None) -> Tensor:
         context, name_tokens, batch = _broadcast(self.prompts, context, name_tokens)
@@ -93,21 +102,43 @@ class TextEncoder:
         if half:
             context = scale_gradient(context, 1 / half_precision.HALF_SCALE)
             name_tokens = None if name_tokens is None else scale_gradient(name_tokens, 1 / half_precision.HALF_SCALE)
-        order = self.prompts.lengths.argsort(stable=True)
-        parts = torch.split(order, class_chunk(self.prompts, len(context), self.chunk, isinstance(self.tower, str)))
-        if len(parts) == 1:
-            found = self._part(context, name_tokens, order)
+        plan = self.plan(len(context))
+        if len(plan.parts) == 1:
+            found = self._part(context, name_tokens, plan.parts[0])
         else:
             again: Any = {"use_reentrant": False, "preserve_rng_state": False}
-            found = torch.cat([checkpoint(self._part, context, name_tokens, part, **again) for part in parts], dim=1)
-        found = found.float()[:, order.argsort().to(found.device)]
+            parts = [checkpoint(self._part, context, name_tokens, part, **again) for part in plan.parts]
+            found = torch.cat(parts, dim=1)
+        found = found.float().index_select(1, plan.places)
         features = F.normalize(scale_gradient(found, half_precision.HALF_SCALE) if half else found, dim=-1)
         return features.reshape(*batch, *features.shape[1:])
 
-    def _part(self, context: Tensor, name_tokens: Tensor | None, part: Tensor) -> Tensor:
-        if isinstance(self.tower, str):
-            return full_length_features(self.model, self.prompts, context, name_tokens, part)
-        return packed_features(self.tower, self.prompts, context, name_tokens, part)
+    def plan(self, batch: int) -> Plan:
+        """Return the parts of the classes that are encoded together for a batch of contexts, kept with the prompts."""
+        packed = not isinstance(self.tower, str)
+        size = min(len(self.prompts.names), class_chunk(self.prompts, batch, self.chunk, not packed))
+
+        def build() -> Plan:
+            order = self.prompts.lengths.argsort(stable=True)
+            parts = torch.split(order, size)
+            places = order.argsort().to(self.prompts.context.device)
+            return Plan([Packing.of(self.prompts, part, self.layout) if packed else part for part in parts], places)
+
+        return self.prompts.cache.keep(("plan", packed, size, self.layout), self.fingerprint, build)
+
+    def _part(self, context: Tensor, name_tokens: Tensor | None, part: Packing | Tensor) -> Tensor:
+        if isinstance(part, Packing) and not isinstance(self.tower, str):
+            return packed_features(self.tower, part if self.fused else part.unfused(), context, name_tokens)
+        assert isinstance(part, Tensor)
+        return full_length_features(self.model, self.prompts, context, name_tokens, part)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The classes in parts, shortest first, and the place of each class among them."""
+
+    parts: Sequence[Packing | Tensor]
+    places: Tensor
 
 
 def open_encoder(
@@ -116,16 +147,20 @@ def open_encoder(
     *,
     engine: Engine = "auto",
     chunk: int | None = None,
-    tower: CausalTower | str | None = None,
+    layout: Literal["auto", "ragged", "padded"] = "auto",
 ) -> TextEncoder:
-    """Open the text tower for some prompts; a ``tower`` that is open already is used again."""
+    """Open the text tower for some prompts."""
     check_model(model, prompts)
     if chunk is not None and chunk < 1:
         raise ValueError(f"encode_prompts: chunk must be at least 1, but got {chunk}")
-    opened = open_tower(model, engine) if tower is None else tower
-    return TextEncoder(
-        model, prompts, opened, choose_tower(opened, model, prompts, engine), chunk, compute_dtypes(model)
-    )
+    if layout not in ("auto", "ragged", "padded"):
+        raise ValueError(f"encode_prompts: layout must be one of auto, ragged, padded, but got {layout!r}")
+    if layout == "auto":
+        layout = "ragged" if prompts.context.device.type == "cpu" else "padded"
+    fingerprint = text_fingerprint(model)
+    opened = open_tower(model, engine, fingerprint)
+    tower = choose_tower(opened, model, prompts, engine, fingerprint)
+    return TextEncoder(model, prompts, tower, chunk, layout, compute_dtypes(model), fingerprint)
 
 
 def check_model(model: ClipLike, prompts: ClassPrompts) -> None:

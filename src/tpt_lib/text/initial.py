@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tpt_lib.models.identity import text_fingerprint
+from tpt_lib.models.identity import Fingerprint, text_fingerprint
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, conditional_context
 from tpt_lib.text.encode import TextEncoder, check_model, encode_prompts
@@ -26,11 +26,18 @@ class InitialText:
     features: Float[Tensor, "k e"]
     leaves: list[Tensor] = field(repr=False)
     graph: Tensor = field(repr=False)  # the features again; a backward() of the caller must not reach it
+    together: bool = False  # whether the gradients of a batch of images are pulled back in one backward pass
 
     def gradients(self, upstream: Float[Tensor, "k e"]) -> list[Tensor]:
         """Return the gradients in the context, and in free name tokens if there are any, from that in the features."""
         with torch.inference_mode(False):
             return list(torch.autograd.grad(self.graph, self.leaves, upstream, retain_graph=True))
+
+    def gradients_of_each(self, upstream: Float[Tensor, "b k e"]) -> list[Tensor]:
+        """Return the same for several images, each with the batch dimension in front."""
+        if self.together and len(upstream) > 1:
+            return list(torch.func.vmap(lambda one: tuple(self.gradients(one)))(upstream))
+        return [torch.stack(found) for found in zip(*map(self.gradients, upstream), strict=True)]
 
 
 def initial_text(encoder: TextEncoder) -> InitialText:
@@ -43,10 +50,12 @@ def initial_text(encoder: TextEncoder) -> InitialText:
     def build() -> InitialText:
         free = [prompts.context] if prompts.name_tokens is None else [prompts.context, prompts.name_tokens]
         leaves = [token.clone().requires_grad_() for token in free]
-        graph = encoder(leaves[0], leaves[1] if len(leaves) > 1 else None)
-        return InitialText(graph.detach(), leaves, graph)
+        together = encoder.layout == "padded" and not isinstance(encoder.tower, str) and len(encoder.plan(1).parts) == 1
+        graph = replace(encoder, fused=not together)(leaves[0], leaves[1] if len(leaves) > 1 else None)
+        return InitialText(graph.detach(), leaves, graph, together)
 
-    return keep(encoder.model, prompts, ("graph", isinstance(encoder.tower, str), encoder.chunk), build)
+    key = ("graph", isinstance(encoder.tower, str), encoder.chunk, encoder.layout)
+    return _keep(prompts, key, encoder.fingerprint, build)
 
 
 def start_features(
@@ -62,7 +71,8 @@ def start_features(
     check_model(model, prompts)
     batch = image_features.shape[:-2]
     if prompts.meta_net is None:
-        text = keep(model, prompts, "features", torch.no_grad()(lambda: encode_prompts(model, prompts)))
+        build = torch.no_grad()(lambda: encode_prompts(model, prompts))
+        text = keep(model, prompts, "features", build)
         return text.expand(*batch, *text.shape)
     with torch.inference_mode(False), torch.no_grad():
         contexts = conditional_context(prompts, image_features[..., 0, :]).reshape(-1, *prompts.context.shape)
@@ -72,5 +82,9 @@ def start_features(
 
 def keep(model: ClipLike, prompts: ClassPrompts, key: Hashable, build: Callable[[], T]) -> T:
     """Return what ``build`` makes of the text tower, kept with the prompts under ``key`` while the weights stay the same."""
+    return _keep(prompts, key, text_fingerprint(model), build)
+
+
+def _keep(prompts: ClassPrompts, key: Hashable, fingerprint: Fingerprint | None, build: Callable[[], T]) -> T:
     with torch.inference_mode(False), torch.enable_grad():
-        return prompts.cache.keep((key, autocast_dtype(prompts.context)), text_fingerprint(model), build)
+        return prompts.cache.keep((key, autocast_dtype(prompts.context)), fingerprint, build)
