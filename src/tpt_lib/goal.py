@@ -24,10 +24,14 @@ class KeptViews:
     Attributes:
         indices: which ones ``(B, M)``, -1 where an image has fewer than others.
         features: their features, ``(M, E)`` for each image: a tensor ``(B, M, E)``, or a list if the numbers differ.
+        logits: their initial logits ``(M, K)``, given the same way.
+        classes: the classes whose logits are computed again at each step ``(B, S)``; None for all of them.
     """
 
     indices: Int[Tensor, "b m"]
     features: Sequence[Tensor] | Tensor
+    logits: Sequence[Tensor] | Tensor
+    classes: Int[Tensor, "b s"] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,22 @@ class Goal:
         logits = unchecked_logits(self.model, views, text)
         if inner_function(self.select) is select_confident:
             indices = self.select(logits)
-            return KeptViews(indices, views.gather(1, indices[..., None].expand(-1, -1, views.shape[-1])))
+            return KeptViews(indices, _rows(views, indices), _rows(logits, indices))
         found = [self.select(one) for one in logits]
         check_selections(self.select, found, views.shape[1])
-        features = [own[kept] for own, kept in zip(views, found, strict=True)]
-        even = len({len(own) for own in features}) == 1
-        return KeptViews(stack_indices(found), torch.stack(features) if even else features)
+        if len({len(kept) for kept in found}) == 1:
+            indices = torch.stack(found)
+            return KeptViews(indices, _rows(views, indices), _rows(logits, indices))
+        features, rows = ([own[kept] for own, kept in zip(each, found, strict=True)] for each in (views, logits))
+        return KeptViews(stack_indices(found), features, rows)
+
+    def plausible(
+        self, views: Float[Tensor, "b n e"], text: Float[Tensor, "b k e"], kept: KeptViews, count: int
+    ) -> Int[Tensor, "b s"]:
+        """Return the classes with the largest softmax in any kept view or in row 0, in ascending order."""
+        plain = unchecked_logits(self.model, views[:, :1], text)
+        rows = [torch.cat(pair) for pair in zip(plain, kept.logits, strict=True)]
+        return torch.stack([own.softmax(dim=-1).amax(dim=0).topk(count).indices.sort().values for own in rows])
 
     def losses(self, kept: KeptViews, text: Float[Tensor, "b k e"]) -> Float[Tensor, " b"]:
         """Return the loss of each image at its text features."""
@@ -64,6 +78,8 @@ class Goal:
             logits: Sequence[Tensor] | Tensor = unchecked_logits(self.model, kept.features, text)
         else:
             logits = [unchecked_logits(self.model, own, t) for own, t in zip(kept.features, text, strict=True)]
+        if kept.classes is not None:
+            logits = _with_classes(kept.logits, kept.classes, logits)
         if self.objective is marginal_entropy and isinstance(logits, Tensor):
             losses = marginal_entropy(logits)
         else:
@@ -82,3 +98,18 @@ class Goal:
         if upstream is None:
             raise unattached("objective", self.objective, "logits")
         return upstream
+
+
+def _rows(values: Tensor, indices: Tensor) -> Tensor:
+    """Return the rows ``(B, M, …)`` of ``(B, N, …)`` at the indices ``(B, M)``."""
+    return values.gather(1, indices.to(values.device)[..., None].expand(-1, -1, values.shape[-1]))
+
+
+def _with_classes(
+    initial: Sequence[Tensor] | Tensor, classes: Tensor, own: Sequence[Tensor] | Tensor
+) -> Sequence[Tensor] | Tensor:
+    """Return the initial logits ``(…, K)`` with those of some classes replaced."""
+    if isinstance(initial, Tensor) and isinstance(own, Tensor):
+        return initial.scatter(-1, classes[:, None].expand_as(own), own)
+    rows = zip(initial, classes, own, strict=True)
+    return [before.scatter(-1, at.expand_as(now), now) for before, at, now in rows]

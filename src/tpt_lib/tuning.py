@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,12 +13,13 @@ from torch import Tensor
 from tpt_lib.descent import descend, over, warn_not_applied
 from tpt_lib.features.check import are_unit
 from tpt_lib.free_tokens import FreeTokens
-from tpt_lib.goal import Goal
+from tpt_lib.goal import Goal, KeptViews
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prompts.class_prompts import ClassPrompts, conditional_context
-from tpt_lib.text.encode import TextEncoder, open_encoder
-from tpt_lib.text.initial import initial_text
+from tpt_lib.shortlist import Shortlist, check_shortlist
+from tpt_lib.text.encode import LayoutChoice, TextEncoder, open_encoder
+from tpt_lib.text.initial import initial_text, start_features
 from tpt_lib.tuning_checks import check_features, check_start
 from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select
 
@@ -38,7 +39,8 @@ class TuneOptions(TypedDict, total=False):
     lr: float
     optimizer: OptimizerFactory
     on_step: Callable[[int, Tensor, Tensor], None] | None
-    layout: Literal["auto", "ragged", "padded"]
+    layout: LayoutChoice
+    shortlist: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,7 @@ class Tuned:
         selected: indices of the views that the loss was computed on ``(M,)``; in a batch, -1 where an image has fewer.
         applied: False where a loss, a gradient or a text feature was not finite, at any step or after the last. The prompt
             of that image is left as it was.
+        shortlist: the classes that were tuned ``(S,)``, in ascending order; None if all were.
     """
 
     context: Float[Tensor, "*bk l d"]
@@ -63,6 +66,7 @@ class Tuned:
     losses: Float[Tensor, "*b s"]
     selected: Int[Tensor, "*b kept"]
     applied: Bool[Tensor, "*b"]
+    shortlist: Int[Tensor, "*b listed"] | None = None
 
 
 def tune_prompt(
@@ -78,7 +82,8 @@ def tune_prompt(
     lr: float = 5e-3,
     optimizer: OptimizerFactory = torch.optim.AdamW,
     on_step: Callable[[int, Tensor, Tensor], None] | None = None,
-    layout: Literal["auto", "ragged", "padded"] = "auto",
+    layout: LayoutChoice = "auto",
+    shortlist: int | None = None,
 ) -> Tuned:
     r"""Tune the prompts' context to the views of one image, or of each of several images (section 3.2).
 
@@ -101,6 +106,10 @@ def tune_prompt(
         on_step: called after each step with its number, the losses before it ``(B,)`` and the new contexts ``(B, …)``.
         layout: that of ``encode_prompts``. With ``"padded"``, which is the default on an accelerator, the gradients of all
             images also pass the text tower together. Affects speed and memory, not results.
+        shortlist: number of classes that are tuned, for thousands of classes; by default all. They are those with the largest
+            softmax in any kept view or in row 0, at the initial context. The loss uses the initial logits of all others, and
+            their features stay as they are, so results are approximate. A ``regularizer`` is then given the features of these
+            classes, and must say ``regularizer.works_on_part = True``.
 
     Returns:
         The tuned context and its text features.
@@ -112,59 +121,123 @@ def tune_prompt(
     (torch.Size([6]), True)
     """
     check_start(prompts, image_features, steps)
+    check_shortlist(shortlist, len(prompts.names), regularizer)
     goal = Goal(model, objective, regularizer, select)
     with torch.inference_mode(False), torch.enable_grad():
         views = image_features.detach().float().clone().reshape(-1, *image_features.shape[-2:])
         unit = are_unit(views)
         if views.device.type == "cpu" or not goal.batched:  # elsewhere it is read with the other flags, at the end
             check_features(bool(unit), views)
-        if context is None:
-            start = conditional_context(prompts, views[:, 0])
-        else:
-            start = context.detach().float().expand(len(views), *prompts.context.shape)
         encoder = open_encoder(model, prompts, layout=layout)
-        names = prompts.name_tokens
-        free = [start] if names is None else [start, names.expand(len(views), *names.shape)]
-        tokens = FreeTokens.of(free, optimizer, lr)
+        start = _start(prompts, views, context)
         shared = context is None and prompts.meta_net is None
-        first = _initial(encoder, len(views)) if shared else _current(encoder, tokens)
-        untuned = first[0].detach()
-        kept = goal.keep(views, untuned)
-
-        def gradients(step: int) -> tuple[Tensor, list[list[Tensor]]]:
-            text, pull_back = first if step == 0 else _current(encoder, tokens)
-            text = text.detach().requires_grad_()
-            losses = goal.losses(kept, text)
-            return losses.detach(), tokens.of_each(pull_back(goal.gradient(losses, text)))
-
-        def report(step: int, losses: Tensor) -> None:
-            if on_step is not None:
-                on_step(step, losses, tokens.values[0].clone())
-
-        losses, applied = descend(
-            tokens.leaves, tokens.before, tokens.optimizers, range(steps), gradients, report, stacked=tokens.stacked
-        )
-    with torch.inference_mode(False), torch.no_grad():
-        text = _current(encoder, tokens)[0] if steps else untuned
-        applied = applied & text.isfinite().flatten(1).all(dim=1)
-        after = goal.losses(kept, torch.where(over(applied, text), text, untuned))
-        if steps:
-            applied = applied & after.isfinite()
-            after = torch.where(applied, after, losses[0])
-        found = tokens.where(applied)
-        tuned = Tuned(
-            context=found[0],
-            name_tokens=found[1] if len(found) > 1 else None,
-            text_features=torch.where(over(applied, text), text, untuned),
-            initial_features=untuned,
-            losses=torch.stack([*losses, after], dim=1),
-            selected=kept.indices,
-            applied=applied,
-        )
-    *ok, all_unit = torch.cat([applied, unit[None]]).tolist()
+        if shortlist is None:
+            task = _of_all_classes(goal, encoder, views, start, FreeTokens.of(start, optimizer, lr), shared=shared)
+        else:
+            untuned = start_features(model, prompts, views) if shared else _without_graph(encoder, start)
+            kept = goal.keep(views, untuned)
+            listed = Shortlist.of(encoder, goal.plausible(views, untuned, kept, shortlist))
+            kept = replace(kept, classes=listed.classes)
+            tokens = FreeTokens.of([listed.take(part) if part.ndim == 4 else part for part in start], optimizer, lr)
+            task = Task(goal, kept, start, tokens, untuned, _current(listed, tokens), listed, listed)
+        tuned = _minimize(task, steps, on_step)
+    *ok, all_unit = torch.cat([tuned.applied, unit[None]]).tolist()
     check_features(all_unit, views)
     warn_not_applied("tune_prompt", torch.tensor(ok), lr=lr)
     return tuned if image_features.ndim == 3 else _only(tuned)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is minimized, over which tokens, from where.
+
+    Attributes:
+        goal: the functions that say what is minimized.
+        kept: the views that the loss is computed on.
+        start: the tokens of all classes before the first step, each with the images in front.
+        tokens: those that are tuned; with a shortlist, where tokens belong to classes, those of its classes.
+        untuned: text features of all classes before the first step ``(B, K, E)``.
+        first: the text features that are tuned, with a graph, before the first step.
+        encode: a function from tokens to the text features that are tuned.
+        listed: the shortlist, None if all classes are tuned.
+    """
+
+    goal: Goal
+    kept: KeptViews
+    start: list[Tensor]
+    tokens: FreeTokens
+    untuned: Float[Tensor, "b k e"]
+    first: tuple[Tensor, PullBack]
+    encode: TextEncoder | Shortlist
+    listed: Shortlist | None = None
+
+    def of_all(self, before: Tensor, own: Tensor) -> Tensor:
+        """Return values of all classes from those of the tuned ones; what belongs to no class is given back as it is."""
+        return own if self.listed is None or before.shape == own.shape else self.listed.put(before, own)
+
+
+def _of_all_classes(
+    goal: Goal, encoder: TextEncoder, views: Tensor, start: list[Tensor], tokens: FreeTokens, *, shared: bool
+) -> Task:
+    first = _initial(encoder, len(views)) if shared else _current(encoder, tokens)
+    untuned = first[0].detach()
+    return Task(goal, goal.keep(views, untuned), start, tokens, untuned, first, encoder)
+
+
+def _minimize(task: Task, steps: int, on_step: Callable[[int, Tensor, Tensor], None] | None) -> Tuned:
+    """Take the steps, and put what they lead to where everything is finite."""
+    goal, kept, tokens = task.goal, task.kept, task.tokens
+    own_untuned = task.first[0].detach()
+
+    def gradients(step: int) -> tuple[Tensor, list[list[Tensor]]]:
+        text, pull_back = task.first if step == 0 else _current(task.encode, tokens)
+        text = text.detach().requires_grad_()
+        losses = goal.losses(kept, text)
+        return losses.detach(), tokens.of_each(pull_back(goal.gradient(losses, text)))
+
+    def report(step: int, losses: Tensor) -> None:
+        if on_step is not None:
+            on_step(step, losses, task.of_all(task.start[0], tokens.values[0].detach().clone()))
+
+    losses, applied = descend(
+        tokens.leaves, tokens.before, tokens.optimizers, range(steps), gradients, report, stacked=tokens.stacked
+    )
+    with torch.no_grad():
+        text = _current(task.encode, tokens)[0] if steps else own_untuned
+        applied = applied & text.isfinite().flatten(1).all(dim=1)
+        text = torch.where(over(applied, text), text, own_untuned)
+        after = goal.losses(kept, text)
+        if steps:
+            applied = applied & after.isfinite()
+            after = torch.where(applied, after, losses[0])
+        found = [task.of_all(*pair) for pair in zip(task.start, tokens.where(applied), strict=True)]
+        text = task.of_all(task.untuned, text)
+        return Tuned(
+            context=found[0],
+            name_tokens=found[1] if len(found) > 1 else None,
+            text_features=torch.where(over(applied, text), text, task.untuned),
+            initial_features=task.untuned,
+            losses=torch.stack([*losses, after], dim=1),
+            selected=kept.indices,
+            applied=applied,
+            shortlist=kept.classes,
+        )
+
+
+def _start(prompts: ClassPrompts, views: Tensor, context: Tensor | None) -> list[Tensor]:
+    """Return the tokens that each image starts from: the context, then the names if they are free."""
+    if context is None:
+        start = conditional_context(prompts, views[:, 0])
+    else:
+        start = context.detach().float().expand(len(views), *prompts.context.shape)
+    names = prompts.name_tokens
+    return [start] if names is None else [start, names.expand(len(views), *names.shape)]
+
+
+def _without_graph(encoder: TextEncoder, start: list[Tensor]) -> Tensor:
+    """Return the text features of all classes for each image's own tokens, one image at a time."""
+    with torch.no_grad():
+        return torch.stack([encoder(own[0], own[1] if len(own) > 1 else None) for own in zip(*start, strict=True)])
 
 
 def _initial(encoder: TextEncoder, images: int) -> tuple[Tensor, PullBack]:
@@ -173,10 +246,10 @@ def _initial(encoder: TextEncoder, images: int) -> tuple[Tensor, PullBack]:
     return initial.features.expand(images, *initial.features.shape), initial.gradients_of_each
 
 
-def _current(encoder: TextEncoder, tokens: FreeTokens) -> tuple[Tensor, PullBack]:
+def _current(encode: TextEncoder | Shortlist, tokens: FreeTokens) -> tuple[Tensor, PullBack]:
     """Return the same at the images' own tokens."""
     values = tokens.values
-    text = encoder(values[0], values[1] if len(values) > 1 else None)
+    text = encode(values[0], values[1] if len(values) > 1 else None)
     return text, lambda upstream: list(torch.autograd.grad(text, values, upstream))
 
 

@@ -158,6 +158,11 @@ def calls(folder):
         "paper.sweep_views": lambda: paper.sweep_views(model, image, prompts, numbers=[2, 4]),
         "paper.transfer_matrix": lambda: paper.transfer_matrix(model, [classified], [other], out=folder, **quick),
         "prompts.conditional_context": lambda: tpt.prompts.conditional_context(prompts, features),
+        "text.load_text_features": lambda: [
+            function(model, prompts, folder / "stored.safetensors")
+            for function in (tpt.text.save_text_features, tpt.text.load_text_features)
+        ],
+        "text.save_text_features": lambda: tpt.text.save_text_features(model, prompts, folder / "stored.safetensors"),
         "text.text_engine": lambda: tpt.text.text_engine(model, prompts),
     }
 

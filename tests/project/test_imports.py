@@ -20,9 +20,9 @@ features.check features.encode features
 prompts.cache prompts.templates prompts.contexts prompts.names prompts.class_prompts prompts.checkpoints prompts
 
 text.place_tokens text.full_length text.packing text.attention text.packed
-text.half_precision text.choose text.encode text.initial text
+text.half_precision text.choose text.encode text.initial text.stored text
 
-logits descent tuning_checks free_tokens goal tuning
+logits descent tuning_checks free_tokens goal shortlist tuning
 
 methods.presets methods.base methods.reward methods.cases methods.classify methods.zero_shot methods.template_ensemble
 methods.prompt_ensemble methods.view_average methods.view_vote methods.zero methods.vte methods.mean_shift methods.mta

@@ -32,6 +32,10 @@ class TextCache:
                 self._kept[key] = (fingerprint, value)
             return value  # type: ignore[return-value]
 
+    def drop(self, key: Hashable) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
+
     def clear(self) -> None:
         with self._lock:
             self._kept.clear()

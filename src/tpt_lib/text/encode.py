@@ -29,6 +29,7 @@ from tpt_lib.types import kind_of
 
 __all__ = ["encode_prompts"]
 
+LayoutChoice = Literal["auto", "ragged", "padded"]
 TOKENS_A_GRAPH = 8192  # packed tokens whose graph is held at the same time
 ROWS_A_GRAPH = 32  # full-length prompts whose graph is held at the same time
 
@@ -41,7 +42,7 @@ def encode_prompts(
     *,
     engine: Engine = "auto",
     chunk: int | None = None,
-    layout: Literal["auto", "ragged", "padded"] = "auto",
+    layout: LayoutChoice = "auto",
 ) -> Float[Tensor, "*b k e"]:
     """Encode the prompt of every class as L2-normalized float32 features, differentiable in context and free name tokens.
 
@@ -147,7 +148,7 @@ def open_encoder(
     *,
     engine: Engine = "auto",
     chunk: int | None = None,
-    layout: Literal["auto", "ragged", "padded"] = "auto",
+    layout: LayoutChoice = "auto",
 ) -> TextEncoder:
     """Open the text tower for some prompts."""
     check_model(model, prompts)

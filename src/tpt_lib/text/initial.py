@@ -71,13 +71,22 @@ def start_features(
     check_model(model, prompts)
     batch = image_features.shape[:-2]
     if prompts.meta_net is None:
-        build = torch.no_grad()(lambda: encode_prompts(model, prompts))
-        text = keep(model, prompts, "features", build)
+        text = keep_features(model, prompts)
         return text.expand(*batch, *text.shape)
     with torch.inference_mode(False), torch.no_grad():
         contexts = conditional_context(prompts, image_features[..., 0, :]).reshape(-1, *prompts.context.shape)
         text = torch.stack([encode_prompts(model, prompts, context) for context in contexts])
     return text.reshape(*batch, *text.shape[1:])
+
+
+def keep_features(
+    model: ClipLike, prompts: ClassPrompts, known: Float[Tensor, "k e"] | None = None
+) -> Float[Tensor, "k e"]:
+    """Return the text features of prompts, kept without a graph; ``known`` ones take the place of any others."""
+    if known is not None:
+        prompts.cache.drop(("features", autocast_dtype(prompts.context)))
+    build = torch.no_grad()(lambda: encode_prompts(model, prompts) if known is None else known)
+    return keep(model, prompts, "features", build)
 
 
 def keep(model: ClipLike, prompts: ClassPrompts, key: Hashable, build: Callable[[], T]) -> T:

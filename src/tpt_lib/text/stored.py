@@ -1,0 +1,112 @@
+"""Text features on disk: those of a large vocabulary are computed once, and loaded by the next process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tpt_lib.models.identity import digest, text_fingerprint
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.prompts.class_prompts import ClassPrompts
+from tpt_lib.text.encode import check_model
+from tpt_lib.text.initial import keep_features
+from tpt_lib.types import PathLike
+
+__all__ = ["load_text_features", "save_text_features"]
+
+FORMAT = "tpt_lib text features 1"
+
+
+def save_text_features(model: ClipLike, prompts: ClassPrompts, path: PathLike) -> None:
+    """Store the prompts' text features in a safetensors file; they are computed in chunks if they are not kept yet.
+
+    Args:
+        model: the model the prompts were made for.
+        prompts: what ``class_prompts`` returned; not those of CoCoOp, whose features depend on the image.
+        path: the file; written atomically.
+
+    >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog", "red panda"])
+    >>> save_text_features(model, prompts, folder / "names.safetensors")
+    >>> [path.name for path in folder.iterdir()]
+    ['names.safetensors']
+    """
+    from safetensors.torch import save_file
+
+    identity = _identity("save_text_features", model, prompts)
+    with torch.autocast(prompts.context.device.type, enabled=False):
+        features = keep_features(model, prompts)
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    save_file({"features": features.detach().cpu().contiguous()}, partial, metadata=identity)
+    partial.replace(target)
+
+
+def load_text_features(model: ClipLike, prompts: ClassPrompts, path: PathLike) -> None:
+    """Keep stored text features with the prompts, as if they had been computed.
+
+    Args:
+        model: the model the prompts were made for. Its text tower must be that of the file.
+        prompts: what ``class_prompts`` returned. Names, template and context must be those of the file.
+        path: a file that ``save_text_features`` wrote.
+
+    Raises:
+        ValueError: if the file is of another text tower or of other prompts, or no such file at all.
+
+    >>> prompts, again = (tpt_lib.class_prompts(model, ["cat", "dog"]) for _ in range(2))
+    >>> save_text_features(model, prompts, folder / "names.safetensors")
+    >>> load_text_features(model, again, folder / "names.safetensors")
+    >>> tpt_lib.zero_shot_predict(model, again, torch.eye(256)[:1]).label in again.names
+    True
+    """
+    from safetensors import SafetensorError, safe_open
+
+    identity = _identity("load_text_features", model, prompts)
+    try:
+        with safe_open(path, "pt") as file:
+            known = file.metadata() or {}
+            features = file.get_tensor("features") if "features" in file.keys() else None  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"load_text_features: {path} is not a whole safetensors file ({error}); store it again"
+        ) from error
+    if features is None or known.get("format") != FORMAT:
+        raise ValueError(f"load_text_features: {path} was not written by save_text_features")
+    for key, what in (("text_tower", "another text tower"), ("prompts", "other prompts (names, template or context)")):
+        if known.get(key) != identity[key]:
+            raise ValueError(
+                f"load_text_features: {path} has the features of {what}; call save_text_features for this model and these "
+                "prompts"
+            )
+    keep_features(model, prompts, features.to(prompts.context.device))
+
+
+def _identity(caller: str, model: ClipLike, prompts: ClassPrompts) -> dict[str, str]:
+    check_model(model, prompts)
+    fingerprint = text_fingerprint(model)
+    if fingerprint is None:
+        raise ValueError(
+            f"{caller}: this model has no text_parts(), so it cannot be told whether stored features are its own; add that "
+            "method, or compute the features again"
+        )
+    if prompts.meta_net is not None:
+        raise ValueError(
+            f"{caller}: the text features of a CoCoOp prompt depend on the image, so they cannot be stored"
+        )
+    settings = [part if isinstance(part, tuple) else type(part).__qualname__ for part in fingerprint.parts]
+    weights = digest(part for part in fingerprint.parts if isinstance(part, Tensor))
+    return {"format": FORMAT, "text_tower": _hash([settings, weights]), "prompts": _prompts_digest(prompts)}
+
+
+def _prompts_digest(prompts: ClassPrompts) -> str:
+    names = [] if prompts.name_tokens is None else [prompts.name_tokens]
+    tensors = digest([prompts.ids, prompts.roles, prompts.lengths, prompts.context, *names])
+    return _hash([prompts.names, prompts.prefix, tensors, [_prompts_digest(one) for one in prompts.others]])
+
+
+def _hash(value: object) -> str:
+    return hashlib.blake2b(json.dumps(value, default=repr).encode(), digest_size=16).hexdigest()
