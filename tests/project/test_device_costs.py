@@ -43,7 +43,7 @@ def cost_of(call):
 def expected(call, what):
     marks = [pytest.mark.slow] if call in LONG else []
     if (call, what) in NOT_YET:
-        marks.append(pytest.mark.xfail(strict=True, reason=NOT_YET[call, what]))
+        marks.append(pytest.mark.xfail(strict=True, raises=AssertionError, reason=NOT_YET[call, what]))
     return pytest.param(call, what, marks=marks)
 
 
