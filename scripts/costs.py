@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def text_flops(classes: int, layers: int = 12) -> int:
         prompts = tpt.class_prompts(model, open_clip.IMAGENET_CLASSNAMES[:classes])
         features = torch.nn.functional.normalize(torch.randn(64, 512), dim=-1)
         tpt.tpt_predict(model, prompts, features)
-        found.append(counted(lambda m=model, p=prompts, f=features: tpt.tpt_predict(m, p, f)))
+        found.append(counted(partial(tpt.tpt_predict, model, prompts, features)))
     return found[1] + (layers - 3) * (found[1] - found[0])
 
 
@@ -98,13 +99,10 @@ def page(text: str, found: dict[str, Any]) -> str:
         "published": Table(PUBLISHED).to_markdown(),
     }
     for name, table in tables.items():
-        text, replaced = re.subn(
-            rf"(?s)(<!-- {name} -->\n).*?(\n<!-- end -->)",
-            lambda marks, table=table: f"{marks[1]}\n{table}\n{marks[2]}",
-            text,
-        )
-        if replaced != 1:
-            raise SystemExit(f"{PAGE} must have one place for the table of {name}, but has {replaced}")
+        parts = re.split(rf"(?s)(?<=<!-- {name} -->\n).*?(?=\n<!-- end -->)", text)
+        if len(parts) != 2:
+            raise SystemExit(f"{PAGE} must have one place for the table of {name}, but has {len(parts) - 1}")
+        text = f"\n{table}\n".join(parts)
     return text
 
 

@@ -25,7 +25,7 @@ def script(name):
 def blocks(page):
     """The comment before each block of code, its language, and the code."""
     text = page.read_text()
-    found = re.findall(r"(?:^<!-- (.*?) -->\n)?^```(\w*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"(?:^<!-- ([^\n]*?) -->\n)?^```(\w*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     assert 2 * len(found) == len(re.findall("^ *```", text, flags=re.MULTILINE))
     return found
 

@@ -11,6 +11,7 @@ import pathlib
 import pickle
 import tempfile
 import unittest.mock
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -88,7 +89,9 @@ def calls_of(module):
 
     @functools.cache
     def prompts(k):
-        return tpt_lib.class_prompts(model, open_clip.IMAGENET_CLASSNAMES[:k])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="class_prompts: 2 of 1000 classes have the name of another")
+            return tpt_lib.class_prompts(model, open_clip.IMAGENET_CLASSNAMES[:k])
 
     width = module.text_projection.shape[1]
     draw = torch.Generator().manual_seed(0)

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tpt_lib.models.identity import digest, text_fingerprint
+from tpt_lib.content import digest
+from tpt_lib.models.identity import text_fingerprint
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.text.encode import check_model
