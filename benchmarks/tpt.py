@@ -1,11 +1,13 @@
 """Cost of TPT over encoding its views: ViT-B/16, one image, 64 views, ImageNet names, float32, 2 threads.
 
 Runs are interleaved in one process. Each round encodes the 64 views alone, in chunks of three sizes of which the fastest
-counts, then runs everything (views, encoding, tuning, prediction) for each K.
+counts, then runs everything (views, encoding, tuning, prediction) for each K, and with a shortlist. Memory is that of a process
+of its own for each of them.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable
 from functools import partial
@@ -13,10 +15,26 @@ from typing import Any
 
 import open_clip
 import torch
-from harness import open_model, parser, peak_gb, plain_step, prepare, print_times, rounds, seconds, write_json
+from harness import (
+    in_own_process,
+    open_model,
+    parser,
+    peak_gb,
+    plain_step,
+    prepare,
+    print_times,
+    rounds,
+    seconds,
+    write_json,
+)
 from torch import Tensor
 
 import tpt_lib as tpt
+
+ADJECTIVES = (
+    "red", "green", "blue", "black", "white", "old", "new", "small", "large", "wooden", "broken", "wet", "dry", "young",
+    "bright", "dark", "striped", "spotted", "round", "tall",
+)  # fmt: skip
 
 
 def views_alone(module: Any, views: Tensor, chunk: int) -> None:
@@ -25,31 +43,67 @@ def views_alone(module: Any, views: Tensor, chunk: int) -> None:
             module.encode_image(part)
 
 
+def names(count: int) -> list[str]:
+    """Return that many different names: ImageNet's, then ImageNet's with an adjective."""
+    plain = list(dict.fromkeys(open_clip.IMAGENET_CLASSNAMES))
+    kinds = ["", *(f"{word} " for word in ADJECTIVES)]
+    return [f"{kind}{name}" for kind in kinds for name in plain][:count]
+
+
+def print_memory(architecture: str, classes: int, shortlist: int | None) -> None:
+    """Print the memory of two images in this process over the loaded model, and the seconds of the first, as JSON."""
+    prepare(open_clip, quiet=True)
+    _, model = open_model(architecture)
+    prompts, image = tpt.class_prompts(model, names(classes)), torch.randint(256, (3, 375, 500), dtype=torch.uint8)
+    loaded = peak_gb()
+    first = seconds(partial(tpt.tpt_classify, shortlist=shortlist), model, image, prompts)
+    tpt.tpt_classify(model, image, prompts, shortlist=shortlist)
+    print(json.dumps({"gb": peak_gb() - loaded, "first": first}))
+
+
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--classes", type=int, nargs="+", default=[200, 1000])
+    options.add_argument(
+        "--shortlisted", type=int, nargs="*", default=[1000, 20_000], help="K, with a shortlist of --m"
+    )
+    options.add_argument("--m", type=int, default=100, help="classes in a shortlist")
+    options.add_argument(
+        "--memory", type=int, metavar="K", help="print the memory of one K, with --m 0 without a shortlist"
+    )
     options.add_argument("--architecture", default="ViT-B-16", help="another one of open_clip's, for a quick trial")
     arguments = options.parse_args()
+    if arguments.memory:
+        print_memory(arguments.architecture, arguments.memory, arguments.m or None)
+        return
     prepare(open_clip)
     module, model = open_model(arguments.architecture)
-    loaded = peak_gb()
     image = torch.randint(256, (3, 375, 500), dtype=torch.uint8)
     views = tpt.augment_views(image, model.image_spec)
 
     views_alone(module, views[:8], 8)
-    prompts = {k: tpt.class_prompts(model, open_clip.IMAGENET_CLASSNAMES[:k]) for k in arguments.classes}
-    first = {k: seconds(tpt.tpt_classify, model, image, p) for k, p in prompts.items()}
+    cases: list[tuple[int, int | None]] = [(k, None) for k in arguments.classes]
+    cases += [(k, arguments.m) for k in arguments.shortlisted]
+    prompts = {k: tpt.class_prompts(model, names(k)) for k, _ in cases}
+    calls = {
+        f"tpt_lib, K={k}" + (f", shortlist {m}" if m else ""): partial(
+            tpt.tpt_classify, model, image, prompts[k], shortlist=m
+        )
+        for k, m in cases
+    }
+    first = {name: seconds(call) for name, call in calls.items()}
     measures: dict[str, Callable[[], float]] = {
         "views alone": lambda: min(seconds(views_alone, module, views, chunk) for chunk in (8, 16, 64)),
-        **{f"tpt_lib, K={k}": partial(seconds, tpt.tpt_classify, model, image, p) for k, p in prompts.items()},
+        **{name: partial(seconds, call) for name, call in calls.items()},
     }
     times = rounds(measures, arguments.pairs)
-    peak = peak_gb()
+    options_of = [("--memory", k, "--m", m or 0, "--architecture", arguments.architecture) for k, m in cases]
+    memory = {name: in_own_process(__file__, *own)["gb"] for name, own in zip(calls, options_of, strict=True)}
     print(f"\nOne image, {arguments.pairs} rounds: median (min-max), and over the views alone in each round")
     print_times(times, "views alone")
-    for k, value in first.items():
-        print(f"  first image, K={k:4}: {value:.2f} s")
-    print(f"  memory: {peak - loaded:.2f} GB over the process with the model loaded ({loaded:.2f} GB), all graphs kept")
+    print("\nFirst image, which computes and keeps the text features before tuning, and memory over the loaded model")
+    for name, value in first.items():
+        print(f"  {name:32} {value:8.2f} s {memory[name]:8.2f} GB")
 
     k = min(prompts)
     features = tpt.encode_views(model, views)
@@ -65,7 +119,7 @@ def main() -> None:
     for name, value in others.items():
         print(f"  {name:52} {value:8.4f} s")
     found = {"model": arguments.architecture, "times": times, "first": first, "beside": others}
-    write_json(arguments.json, {**found, "peak_gb": peak, "loaded_gb": loaded})
+    write_json(arguments.json, {**found, "memory_gb": memory})
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 
 ROOT = Path(__file__).parent.parent
 RUNS = {  # the arguments of each benchmark, in full and for a trial
-    "tpt": ("--classes 200", "--pairs 2 --classes 20 --architecture ViT-S-32-alt"),
+    "tpt": ("--classes 200", "--pairs 2 --classes 20 --shortlisted 30 --m 5 --architecture ViT-S-32-alt"),
     "growth": ("", "--pairs 2 --quick"),
     "text": ("--classes 50 --growth 50 200 400 1000", "--pairs 2 --classes 10 --growth 5 10"),
     "bongard": ("", "--pairs 1"),
@@ -140,12 +140,12 @@ Time of `import tpt_lib` after torch, in fresh processes: {_spread(found["import
 
 def _tpt(found: dict[str, Any]) -> str:
     table = _against(found["times"], "views alone", "over the views alone")
-    first = ", ".join(f"{seconds:.1f} s at K={k}" for k, seconds in found["first"].items())
+    first = ", ".join(f"{seconds:.1f} s for {name}" for name, seconds in found["first"].items())
     beside = "; ".join(f"{name} {seconds:.3g} s" for name, seconds in found["beside"].items())
-    more = found["peak_gb"] - found["loaded_gb"]
+    memory = ", ".join(f"{gb:.2f} GB for {name}" for name, gb in found["memory_gb"].items())
     return (
-        f"{table}\n\nThe first image builds the graph that the others use: {first}. One run each: {beside}. Memory: "
-        f"{more:.2f} GB over the process with the model loaded ({found['loaded_gb']:.2f} GB)."
+        f"{table}\n\nThe first image computes what the others use: {first}. One run each: {beside}. Memory over the "
+        f"loaded model, each in a process of its own: {memory}."
     )
 
 

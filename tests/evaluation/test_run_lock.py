@@ -56,12 +56,13 @@ def test_a_lock_that_is_dropped_is_released(tmp_path):
     RunLock(tmp_path / "run.jsonl").release()
 
 
-def test_children_that_outlive_their_parent_do_not_keep_it(tmp_path):
+def test_workers_that_outlive_their_parent_do_not_keep_it(tmp_path):
     path, pid = tmp_path / "run.jsonl", tmp_path / "pid"
 
     def fork():
         child = os.fork()
         if child == 0:
+            run_lock.close_locks(0)
             time.sleep(60)
             os._exit(0)
         pid.write_text(f"{child}\n")

@@ -193,7 +193,7 @@ def test_a_loss_that_is_not_finite_leaves_the_tokens():
         ({"positives": torch.empty(0, 16)}, "positives is empty"),
         ({"negatives": []}, "negatives is empty"),
         ({"queries": []}, "queries is empty"),
-        ({"queries": torch.rand(2, 5)}, "width 5 and text features 16"),
+        ({"queries": torch.rand(2, 5)}, "must come from one model, but have widths .5, 16."),
         ({"positives": torch.full((2, 16), torch.nan)}, "finite"),
         ({"words": ("yes",)}, "words must be two"),
         ({"words": "no"}, "words must be two"),

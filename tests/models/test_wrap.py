@@ -32,7 +32,7 @@ def test_all_is_sorted_and_exact():
     names = tpt_lib.models.__all__
     assert names == sorted(names)
     assert names == ["CausalBlock", "CausalTower", "ClipLike", "ImageSpec", "ModuleClip", "load_open_clip",
-                     "load_transformers", "wrap"]  # fmt: skip
+                     "load_transformers", "tower_digest", "wrap"]  # fmt: skip
     assert all(getattr(tpt_lib.models, name).__doc__ for name in names)
 
 

@@ -15,7 +15,6 @@ from support.device_costs import (
 )
 
 LONG = (EVALUATE, WORKER)
-pytestmark = pytest.mark.filterwarnings("ignore:class_prompts. .* have the name of another")  # as two of ImageNet
 
 
 @functools.cache

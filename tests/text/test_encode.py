@@ -27,7 +27,6 @@ from tpt_lib.text.encode import class_chunk
 
 
 @BOTH
-@pytest.mark.filterwarnings("ignore:class_prompts. .* have the name of another")
 @pytest.mark.parametrize("others", [[0], [3, 1], [4, 3, 2, 1, 0], [2, 0, 2, 2, 1, 1]])
 def test_a_class_does_not_depend_on_which_others_are_there(engine, others):
     model = build("open_clip-vit")

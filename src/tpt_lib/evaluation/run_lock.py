@@ -19,9 +19,9 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["RunLock"]
+__all__ = ["RunLock", "close_locks"]
 
-_held: weakref.WeakSet[RunLock] = weakref.WeakSet()  # locks of this process, which its forked children must not keep
+_held: weakref.WeakSet[RunLock] = weakref.WeakSet()  # locks of this process, which its workers must not keep
 
 
 class RunLock:
@@ -115,10 +115,7 @@ def _holder(lock: Path) -> str:
         return "another process"
 
 
-def _close_in_child() -> None:
+def close_locks(_worker: int) -> None:
+    """Close the locks that a forked worker shares with its parent, so that it does not keep them when the parent dies."""
     for lock in list(_held):
         lock.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_child)

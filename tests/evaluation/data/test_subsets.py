@@ -24,7 +24,7 @@ def test_few_shots_are_so_many_of_each_class():
     assert labels[chosen].tolist() == [0, 0, 1, 2, 2]
     assert len(set(chosen.tolist())) == 5
     assert any(tpt_lib.evaluation.sample_few_shot(labels, 2, seed=s).tolist() != chosen.tolist() for s in range(1, 5))
-    with pytest.raises(ValueError, match="sample_few_shot: shots must be at least 1, but got 0"):
+    with pytest.raises(ValueError, match="sample_few_shot: shots must be an int of at least 1, but got 0"):
         tpt_lib.evaluation.sample_few_shot(labels, 0)
 
 

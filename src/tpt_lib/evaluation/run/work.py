@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from tpt_lib.evaluation.data.samples import class_index, listed_file, shown_path
 from tpt_lib.evaluation.run.clock import Clock
 from tpt_lib.evaluation.run_file import MethodResult, Row, error_row, method_results, result_row
+from tpt_lib.evaluation.run_lock import close_locks
 from tpt_lib.features.encode import encode_views
 from tpt_lib.methods.cases import Case, rewards_of
 from tpt_lib.methods.reward import reward_views, similarities
@@ -93,7 +94,8 @@ class Work:
         own = torch.Generator()  # without it the loader draws from the global generator
         workers = num_workers if samples else 0
         pinned = workers > 0 and self.device.type == "cuda"
-        return iter(DataLoader(data, batch_size=None, num_workers=workers, generator=own, pin_memory=pinned))
+        options: Any = {"num_workers": workers, "generator": own, "pin_memory": pinned, "worker_init_fn": close_locks}
+        return iter(DataLoader(data, batch_size=None, **options))
 
     def start(self, seed: int, group: list[Item]) -> Started:
         """Compute the predictions of a group of samples, without waiting for an accelerator."""
