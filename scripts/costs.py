@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -20,8 +19,9 @@ from typing import Any
 
 from tpt_lib.evaluation.table import Table
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "benchmarks")]
 from cost_model import GPUS, Gpu, ImageWork, predicted_seconds, works
+from pages import with_tables, write_or_check
 
 ROOT = Path(__file__).parents[1]
 PAGE, COUNTS = ROOT / "docs/gpu.md", ROOT / "docs/gpu.json"
@@ -98,12 +98,7 @@ def page(text: str, found: dict[str, Any]) -> str:
         "predictions": predictions(found),
         "published": Table(PUBLISHED).to_markdown(),
     }
-    for name, table in tables.items():
-        parts = re.split(rf"(?s)(?<=<!-- {name} -->\n).*?(?=\n<!-- end -->)", text)
-        if len(parts) != 2:
-            raise SystemExit(f"{PAGE} must have one place for the table of {name}, but has {len(parts) - 1}")
-        text = f"\n{table}\n".join(parts)
-    return text
+    return with_tables(PAGE, text, tables)
 
 
 def counts_table(found: dict[str, Any]) -> str:
@@ -135,14 +130,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if not (arguments.tables or arguments.check):
         COUNTS.write_text(json.dumps(count(), indent=1) + "\n")
-    text = PAGE.read_text(encoding="utf-8")
-    new = page(text, json.loads(COUNTS.read_text()))
-    if arguments.check:
-        print("" if new == text else f"{PAGE} is stale: run python scripts/costs.py --tables")
-        return int(new != text)
-    PAGE.write_text(new, encoding="utf-8")
-    print(f"wrote {PAGE}")
-    return 0
+    new = page(PAGE.read_text(encoding="utf-8"), json.loads(COUNTS.read_text()))
+    return write_or_check(PAGE, new, check=arguments.check, command="python scripts/costs.py --tables")
 
 
 if __name__ == "__main__":

@@ -164,6 +164,14 @@ def test_the_tables_of_the_page_on_gpus_are_those_of_the_counts():
         costs.page("", found)
 
 
+def test_the_table_of_shortlists_is_that_of_the_measurement():
+    shortlist = script("shortlist")
+    text, found = shortlist.PAGE.read_text(), json.loads(shortlist.NUMBERS.read_text())
+    assert shortlist.page(text, found) == text, "run python scripts/shortlist.py --tables"
+    found["drawings"][0]["same class"] = 0.123
+    assert "12%" in shortlist.page(text, found)
+
+
 @pytest.mark.slow
 def test_measured_next_to_predicted(tmp_path):
     small = "--device cpu --architecture ViT-S-32-alt --classes 3 --batch-size 2 --views 2 --pairs 1 --json found.json"
