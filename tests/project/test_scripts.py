@@ -165,9 +165,9 @@ def test_the_tables_of_the_page_on_gpus_are_those_of_the_counts():
 
 
 def test_the_table_of_shortlists_is_that_of_the_measurement():
-    shortlist = script("shortlist")
+    shortlist = script("shortlists")
     text, found = shortlist.PAGE.read_text(), json.loads(shortlist.NUMBERS.read_text())
-    assert shortlist.page(text, found) == text, "run python scripts/shortlist.py --tables"
+    assert shortlist.page(text, found) == text, "run python scripts/shortlists.py --tables"
     found["drawings"][0]["same class"] = 0.123
     assert "12%" in shortlist.page(text, found)
 

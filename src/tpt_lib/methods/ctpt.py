@@ -38,7 +38,7 @@ def ctpt_predict(
     r"""Tune the prompts as TPT does, with the dispersion of the text features as a reward.
 
     .. math:: \min_{\mathbf p} \mathbf H(\tilde p{}_{\mathbf p}) - \lambda D(\mathbf t), \quad
-        D = \frac 1K \sum_k \Big\| \mathbf t_k - \frac 1K \sum_j \mathbf t_j \Big\|_2
+        D = \frac 1K \sum_k \| \mathbf t_k - \frac 1K \sum_j \mathbf t_j \|_2
 
     Args:
         model: the model.

@@ -1,4 +1,4 @@
-"""Measure what a shortlist changes and write the table of docs/tuning.md: ``python scripts/shortlist.py``.
+"""Measure what a shortlist changes and write the table of docs/tuning.md: ``python scripts/shortlists.py``.
 
 Runs ``benchmarks/shortlist.py``, which takes some minutes, and writes its numbers to ``docs/shortlist.json``; the table between
 the markers of the page comes from that file. ``--tables`` measures nothing and writes the table only; ``--check`` fails if it
@@ -49,7 +49,7 @@ def main() -> int:
         command = [sys.executable, "benchmarks/shortlist.py", "--json", str(NUMBERS)]
         subprocess.run(command, cwd=ROOT, check=True)
     new = page(PAGE.read_text(encoding="utf-8"), json.loads(NUMBERS.read_text()))
-    return write_or_check(PAGE, new, check=arguments.check, command="python scripts/shortlist.py --tables")
+    return write_or_check(PAGE, new, check=arguments.check, command="python scripts/shortlists.py --tables")
 
 
 if __name__ == "__main__":
