@@ -138,3 +138,22 @@ def test_a_taken_name_is_refused():
     assert get_method("tpt").predict is tpt_predict
     method(name="tpt", title="TPT", paper="again")(tpt_predict)  # as a notebook does that runs a cell again
     assert get_method("tpt").paper == "again"
+
+
+def learning(*, alpha=1.0):
+    return counting
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_an_online_method_is_registered_by_what_makes_it():
+    episodic = list_methods()
+    method(name="learning", title="Learning", paper="none", online=True)(learning)
+    assert "learning" in list_methods(online=True)
+    assert list_methods() == episodic, "what runs all episodic methods does not meet it"
+    assert get_method("learning").online
+    assert get_method("learning").predict is learning
+    entry = get_method(functools.partial(learning, alpha=2.0))
+    assert (entry.name, entry.online, entry.predict.keywords) == ("learning", True, {"alpha": 2.0})
+    assert get_method(counting).online
+    assert not get_method("tpt").online
+    assert not set(list_methods(online=True)) & set(episodic)
