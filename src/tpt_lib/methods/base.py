@@ -92,6 +92,7 @@ class MethodEntry:
     online: bool = False
 
 
+AnyMethod = str | Method | OnlineMethod[Any] | Callable[..., OnlineMethod[Any]] | MethodEntry
 _entries: dict[str, MethodEntry] = {}
 
 
@@ -158,7 +159,7 @@ def registered_name(function: object) -> str | None:
     return next((entry.name for entry in _entries.values() if entry.predict is function), None)
 
 
-def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry, *, preset: str | None = None) -> MethodEntry:
+def get_method(method: AnyMethod, *, preset: str | None = None) -> MethodEntry:
     """Return what is known about a method, with its authors' settings for a dataset if asked.
 
     Args:
@@ -185,7 +186,7 @@ def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry, *, preset
     return replace(entry, predict=partial(predict, **new)) if new else entry
 
 
-def _find(method: str | Method | OnlineMethod[Any] | MethodEntry) -> MethodEntry:
+def _find(method: AnyMethod) -> MethodEntry:
     if isinstance(method, MethodEntry):
         return method
     if isinstance(method, str):
