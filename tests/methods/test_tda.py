@@ -8,7 +8,7 @@ import torch
 from oracles.online import nats, plain_tda
 from support.streams import close, stream_of
 
-from tpt_lib.methods import fold, stream, tda
+from tpt_lib.methods import boostadapter, dpe, fold, stream, tda
 from tpt_lib.methods.cache import Cache, affinity, insert
 
 
@@ -106,6 +106,13 @@ def test_empty_places_have_no_affinity():
 def test_settings_out_of_range(wrong):
     with pytest.raises(ValueError, match="tda: capacities must be at least 1, but got"):
         tda(**wrong)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize("make", [tda, boostadapter, dpe])
+def test_an_unknown_recipe(make):
+    with pytest.raises(ValueError, match=r"recipe must be one of \('plain', 'views'\), but got 'crop'"):
+        make(recipe="crop")
 
 
 def test_a_state_is_frozen():

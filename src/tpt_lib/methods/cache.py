@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,6 +32,12 @@ class Summary:
     entropy: Float[Tensor, ""]
     probs: Float[Tensor, " k"]
     label: Int[Tensor, ""]
+
+
+def check_recipe(caller: str, recipe: SummaryRecipe) -> None:
+    """Refuse a recipe of the summary that does not exist."""
+    if recipe not in get_args(SummaryRecipe):
+        raise ValueError(f"{caller}: recipe must be one of {get_args(SummaryRecipe)}, but got {recipe!r}")
 
 
 def summarize(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.base import OnlineMethod, method
-from tpt_lib.methods.cache import Cache, SummaryRecipe, empty_cache, insert, log2_classes, summarize
+from tpt_lib.methods.cache import Cache, SummaryRecipe, check_recipe, empty_cache, insert, log2_classes, summarize
 from tpt_lib.methods.online import begin, finish, initial_features
 from tpt_lib.methods.presets import Presets
 from tpt_lib.models.protocol import ClipLike
@@ -114,6 +114,7 @@ def dpe(
     """
     if capacity < 1:
         raise ValueError(f"dpe: capacity must be at least 1, but got {capacity}")
+    check_recipe("dpe", recipe)
     settings = DpeSettings(alpha, beta, lr, align, capacity, threshold, recipe)
     return OnlineMethod(partial(_init, settings), partial(_step, settings))
 

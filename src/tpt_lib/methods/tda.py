@@ -16,6 +16,7 @@ from tpt_lib.methods.cache import (
     Summary,
     SummaryRecipe,
     affinity,
+    check_recipe,
     empty_cache,
     insert,
     log2_classes,
@@ -135,6 +136,7 @@ def cached_method(settings: TdaSettings) -> OnlineMethod[TdaState]:
         raise ValueError(
             f"tda: capacities must be at least 1, but got {settings.capacity} and {settings.negative_capacity}"
         )
+    check_recipe("tda", settings.recipe)
     return OnlineMethod(partial(_init, settings), partial(_step, settings))
 
 
