@@ -209,6 +209,11 @@ def compared(names: tuple[str, ...], logits: Tensor, before: Tensor, **values: A
     if not torch.stack([before, logits]).isfinite().all():
         check_finite("Prediction", before)
         check_finite("Prediction", logits)
+    return compared_unchecked(names, logits, before, **values)
+
+
+def compared_unchecked(names: tuple[str, ...], logits: Tensor, before: Tensor, **values: Any) -> Prediction:
+    """Return the same of logits that were checked."""
     return _of_checked(names, logits=logits, before=_of_checked(names, logits=before), **values)
 
 

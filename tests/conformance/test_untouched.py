@@ -104,6 +104,7 @@ def calls(folder):
     short = {"epochs": 2, "progress": False}
     quick = {"fit": functools.partial(tpt.fit_coop, **short), "n_views": 4, "num_workers": 0, "progress": False}
     in_methods, paper = tpt.methods, tpt.paper
+    memory = in_methods.tda().init(model, prompts)
     return {
         "average_predict": lambda: tpt.average_predict(model, prompts, features),
         "bongard_prototype": lambda: tpt.bongard_prototype(model, [image], [image, image], image),
@@ -134,6 +135,11 @@ def calls(folder):
         "wrap": lambda: tpt.wrap(model.module),
         "zero_shot_predict": lambda: tpt.zero_shot_predict(model, prompts, features),
         "methods.ctpt_predict": lambda: in_methods.ctpt_predict(model, prompts, features),
+        "methods.fold": lambda: in_methods.fold("dpe", model, prompts, [features, features]),
+        "methods.load_state": lambda: [
+            in_methods.save_state(memory, folder / "state.safetensors", model, prompts),
+            in_methods.load_state("tda", folder / "state.safetensors", model, prompts),
+        ],
         "methods.memo_predict": lambda: in_methods.memo_predict(classifier, views, steps=2, lr=0.1),
         "methods.mta_predict": lambda: in_methods.mta_predict(model, prompts, features),
         "methods.otpt_predict": lambda: in_methods.otpt_predict(model, prompts, features),
@@ -144,6 +150,8 @@ def calls(folder):
             model, prompts, features, reward=features[:, :2], steps=2
         ),
         "methods.rtpt_predict": lambda: in_methods.rtpt_predict(model, prompts, features),
+        "methods.save_state": lambda: in_methods.save_state(memory, folder / "state.safetensors", model, prompts),
+        "methods.stream": lambda: list(in_methods.stream("tda", model, prompts, [features, features])),
         "methods.tps_predict": lambda: in_methods.tps_predict(model, prompts, features, steps=2),
         "methods.vte_predict": lambda: in_methods.vte_predict(model, prompts, features),
         "methods.zero_predict": lambda: in_methods.zero_predict(model, prompts, features),

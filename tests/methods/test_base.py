@@ -138,3 +138,37 @@ def test_a_taken_name_is_refused():
     assert get_method("tpt").predict is tpt_predict
     method(name="tpt", title="TPT", paper="again")(tpt_predict)  # as a notebook does that runs a cell again
     assert get_method("tpt").paper == "again"
+
+
+def learning(*, alpha=1.0):
+    return counting
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_an_online_method_is_registered_by_what_makes_it():
+    episodic = list_methods()
+    method(name="learning", title="Learning", paper="none", online=True)(learning)
+    assert "learning" in list_methods(online=True)
+    assert list_methods() == episodic, "what runs all episodic methods does not meet it"
+    assert get_method("learning").online
+    assert get_method("learning").predict is learning
+    entry = get_method(functools.partial(learning, alpha=2.0))
+    assert (entry.name, entry.online, entry.predict.keywords) == ("learning", True, {"alpha": 2.0})
+    assert get_method(counting).online
+    assert not get_method("tpt").online
+    assert not set(list_methods(online=True)) & set(episodic)
+
+
+@pytest.mark.parametrize(("name", "preset", "keywords"), [
+    ("tda", "imagenet", None),
+    ("tda", "imagenet-sketch", {"alpha": 2.363, "beta": 7.45, "recipe": "views"}),
+    ("tda", "pets", {"alpha": 2.0, "beta": 7.0}),
+    ("boostadapter", "cars", {"alpha": 1.0, "beta": 7.0, "boost": 3}),
+    ("dpe", "eurosat", {"alpha": 3.0, "beta": 8.0, "lr": 5e-5, "align": 0.2, "recipe": "plain"}),
+    ("dmn", "pets", None),
+])  # fmt: skip
+def test_presets_of_online_methods(name, preset, keywords):
+    found = get_method(name, preset=preset)
+    assert getattr(found.predict, "keywords", None) == keywords
+    assert isinstance(found.predict(), OnlineMethod)
+    assert set(found.presets) <= set(PRESETS)

@@ -65,7 +65,14 @@ def test_what_cannot_be_run_is_refused():
             ["tpt", functools.partial(tpt_predict, steps=2)],
             "caller: two methods have one name; pass a dict with a name",
         ),
-        (counting, "is an online method or needs features, but caller runs episodic methods on features or views"),
+        (
+            {"mine": counting},
+            "caller: 'mine' is an online method, but caller runs episodic methods; pass it to tpt_lib.methods.stream",
+        ),
+        (
+            MethodEntry("batches", "batches", mine, needs=("images",)),
+            "caller: 'batches' needs images, but caller runs methods on features or views",
+        ),
         ({"mine": mine}, r"caller: 'mine' needs a reward; pass reward=\(model, prompts\) of a second CLIP"),
         (["nothing"], "there is no method 'nothing'"),
         (

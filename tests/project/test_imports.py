@@ -29,7 +29,8 @@ methods.prompt_ensemble methods.view_average methods.view_vote methods.zero meth
 methods.tune_features methods.tps methods.tpt methods.ctpt methods.otpt methods.rtpt methods.rlcf
 methods.tune_weights methods.memo methods.memo_clip
 methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint
-methods.coop_identity methods.coop methods
+methods.coop_identity methods.coop
+methods.online methods.cache methods.tda methods.boostadapter methods.dmn methods.dpe methods.onzeta methods.stream methods
 
 evaluation.data.registry evaluation.data.folders evaluation.data.split_files evaluation.data.bongard_hoi
 evaluation.data.class_names evaluation.data.samples evaluation.data.eval_set evaluation.data.data_identity

@@ -46,6 +46,12 @@ def test_keywords_that_are_passed_on_are_typed(name):
             assert "Unpack[" in str(parameter.annotation), f"{name}(**{parameter.name})"
 
 
+OTHER_ORDER = {
+    "tpt_lib.evaluation.published.paper_accuracy",
+    *(
+        f"tpt_lib.methods.stream.{name}" for name in ("fold", "load_state", "save_state", "stream")
+    ),  # of a method or state
+}
 FOREIGN = {"load_open_clip", "load_transformers", "save_prompt"}  # keywords of other libraries, entries of a file
 
 
@@ -53,7 +59,7 @@ FOREIGN = {"load_open_clip", "load_transformers", "save_prompt"}  # keywords of 
 def test_the_model_comes_first_and_settings_are_keywords(name):
     value = public()[name]
     names = [p.name for p in parameters(value)]
-    if inspect.isfunction(value) and "model" in names and name != "tpt_lib.evaluation.published.paper_accuracy":
+    if inspect.isfunction(value) and "model" in names and name not in OTHER_ORDER:
         assert names[0] == "model"
         settings = {"seed", "steps", "lr", "n_views", "out", "batch_size", "num_workers", "progress", "fraction"}
         loose = [p.name for p in parameters(value) if p.name in settings and p.kind is not p.KEYWORD_ONLY]

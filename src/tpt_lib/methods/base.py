@@ -70,7 +70,7 @@ class MethodEntry:
     Attributes:
         name: what ``get_method`` takes, as ``"tpt"``.
         title: what tables show, as ``"TPT"``.
-        predict: the function itself, or an ``OnlineMethod``.
+        predict: the function itself. For an online method an ``OnlineMethod``, or the function that returns one.
         paper: where it was published.
         needs: what it is given: ``"features"`` or ``"views"`` of one image's views, ``"images"`` for a batch of images;
             ``"reward"`` for a second model.
@@ -78,18 +78,21 @@ class MethodEntry:
         presets: its authors' keywords for a dataset, where they differ from the defaults.
         probabilities: whether its confidences are meant as probabilities. Reports leave the calibration of others, such as
             shares of votes, empty.
+        online: whether it learns from the stream; ``stream`` and ``fold`` run it.
     """
 
     name: str
     title: str
-    predict: Method | OnlineMethod[Any]
+    predict: Method | OnlineMethod[Any] | Callable[..., OnlineMethod[Any]]
     paper: str = ""
     needs: tuple[Needs, ...] = ("features",)
     published: str | None = None
     presets: Presets = field(default_factory=dict)
     probabilities: bool = True
+    online: bool = False
 
 
+AnyMethod = str | Method | OnlineMethod[Any] | Callable[..., OnlineMethod[Any]] | MethodEntry
 _entries: dict[str, MethodEntry] = {}
 
 
@@ -102,6 +105,7 @@ def method(
     published: str | None = None,
     presets: Presets | None = None,
     probabilities: bool = True,
+    online: bool = False,
 ) -> Callable[[F], F]:
     """Register a method under a name; use it as a decorator. The function itself stays as it is.
 
@@ -113,6 +117,7 @@ def method(
         published: the row of the published tables that has its numbers.
         presets: for each dataset the keywords that its authors use there, where they differ from the defaults.
         probabilities: whether its confidences are meant as probabilities (default True).
+        online: whether the function returns an ``OnlineMethod`` for its settings instead of a prediction (default False).
 
     >>> @method(name="first_view", title="first view", paper="none")
     ... def first_view(model, prompts, features):
@@ -126,19 +131,27 @@ def method(
         known = _entries.get(name)
         if known is not None and getattr(known.predict, "__qualname__", None) != getattr(function, "__qualname__", ""):
             raise ValueError(f"method: the name {name!r} is taken by {known.predict!r}; choose another")
-        _entries[name] = MethodEntry(name, title, function, paper, needs, published, presets or {}, probabilities)
+        _entries[name] = MethodEntry(
+            name, title, function, paper, needs, published, presets or {}, probabilities, online
+        )
         return function
 
     return register
 
 
-def list_methods() -> tuple[str, ...]:
-    """Return the names of all registered methods.
+def list_methods(*, online: bool = False) -> tuple[str, ...]:
+    """Return the names of the registered methods.
+
+    Args:
+        online: whether to list the methods that learn from a stream instead of the episodic ones (default False).
+
+    Returns:
+        The names, sorted.
 
     >>> "tpt" in list_methods()
     True
     """
-    return tuple(sorted(_entries))
+    return tuple(sorted(name for name, entry in _entries.items() if entry.online == online))
 
 
 def registered_name(function: object) -> str | None:
@@ -146,12 +159,12 @@ def registered_name(function: object) -> str | None:
     return next((entry.name for entry in _entries.values() if entry.predict is function), None)
 
 
-def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry, *, preset: str | None = None) -> MethodEntry:
+def get_method(method: AnyMethod, *, preset: str | None = None) -> MethodEntry:
     """Return what is known about a method, with its authors' settings for a dataset if asked.
 
     Args:
-        method: a name from ``list_methods()``; or a function. A ``functools.partial`` of a registered function keeps its
-            entry; a function that is not registered is one that needs features.
+        method: a name from ``list_methods()`` or ``list_methods(online=True)``; or a function. A ``functools.partial`` of a
+            registered function keeps its entry; a function that is not registered is one that needs features.
         preset: a dataset of the paper, such as ``"imagenet-a"`` (default None: the method's defaults). Keywords of a
             ``functools.partial`` take precedence over it.
 
@@ -173,7 +186,7 @@ def get_method(method: str | Method | OnlineMethod[Any] | MethodEntry, *, preset
     return replace(entry, predict=partial(predict, **new)) if new else entry
 
 
-def _find(method: str | Method | OnlineMethod[Any] | MethodEntry) -> MethodEntry:
+def _find(method: AnyMethod) -> MethodEntry:
     if isinstance(method, MethodEntry):
         return method
     if isinstance(method, str):
@@ -193,7 +206,7 @@ def _find(method: str | Method | OnlineMethod[Any] | MethodEntry) -> MethodEntry
             f"get_method: a method is a name, a function or an OnlineMethod, but got {type(inner).__name__}"
         )
     name = getattr(inner, "__name__", type(inner).__name__)
-    return MethodEntry(name, name, method)
+    return MethodEntry(name, name, method, online=isinstance(inner, OnlineMethod))
 
 
 def check_arguments(what: str, function: Any, given: int, **more: object) -> None:
@@ -232,10 +245,15 @@ def check_arguments(what: str, function: Any, given: int, **more: object) -> Non
 
 def check_features(caller: str, features: Tensor) -> None:
     """Refuse features that are not floats ``(N, E)`` or ``(B, N, E)`` of unit length."""
+    check_layout(caller, features)
+    check_unit(caller, "features", features)
+
+
+def check_layout(caller: str, features: Tensor) -> None:
+    """Refuse features that are not floats ``(N, E)`` or ``(B, N, E)``, without waiting for an accelerator."""
     floats = isinstance(features, Tensor) and features.is_floating_point()
     if not floats or features.ndim not in (2, 3) or 0 in features.shape:
         raise ValueError(
             f"{caller}: features must be floats of shape (N, E), or (B, N, E) for several images, none of them empty, but "
             f"got {kind_of(features)}; encode_views returns what is wanted"
         )
-    check_unit(caller, "features", features)

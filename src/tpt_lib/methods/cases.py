@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpt_lib.methods.base import Method, MethodEntry, OnlineMethod, check_arguments, get_method
+from tpt_lib.methods.base import Method, MethodEntry, check_arguments, get_method
 from tpt_lib.methods.reward import Reward, RewardModel, as_rewards
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
@@ -95,10 +95,14 @@ def as_cases(
             raise ValueError(f"{caller}: {name!r} is a method, or a pair (method, prompts), but got {len(given)} parts")
         what, own = given if isinstance(given, tuple) else (given, prompts)
         entry = get_method(what, preset=preset)
-        if isinstance(entry.predict, OnlineMethod) or "images" in entry.needs:
+        if entry.online:
             raise ValueError(
-                f"{caller}: {name!r} is an online method or needs {', '.join(entry.needs)}, but {caller} runs episodic methods "
-                "on features or views"
+                f"{caller}: {name!r} is an online method, but {caller} runs episodic methods; pass it to "
+                "tpt_lib.methods.stream with the features of the images in their order"
+            )
+        if "images" in entry.needs:
+            raise ValueError(
+                f"{caller}: {name!r} needs {', '.join(entry.needs)}, but {caller} runs methods on features or views"
             )
         if "reward" in entry.needs and not rewards:
             raise ValueError(

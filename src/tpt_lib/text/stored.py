@@ -100,13 +100,14 @@ def _identity(caller: str, model: ClipLike, prompts: ClassPrompts) -> dict[str, 
         )
     settings = [part if isinstance(part, tuple) else type(part).__qualname__ for part in fingerprint.parts]
     weights = digest(part for part in fingerprint.parts if isinstance(part, Tensor))
-    return {"format": FORMAT, "text_tower": _hash([settings, weights]), "prompts": _prompts_digest(prompts)}
+    return {"format": FORMAT, "text_tower": _hash([settings, weights]), "prompts": prompts_digest(prompts)}
 
 
-def _prompts_digest(prompts: ClassPrompts) -> str:
+def prompts_digest(prompts: ClassPrompts) -> str:
+    """Return a digest of the names, template and context of prompts, without the network of CoCoOp."""
     names = [] if prompts.name_tokens is None else [prompts.name_tokens]
     tensors = digest([prompts.ids, prompts.roles, prompts.lengths, prompts.context, *names])
-    return _hash([prompts.names, prompts.prefix, tensors, [_prompts_digest(one) for one in prompts.others]])
+    return _hash([prompts.names, prompts.prefix, tensors, [prompts_digest(one) for one in prompts.others]])
 
 
 def _hash(value: object) -> str:

@@ -1,0 +1,163 @@
+"""Every online method: what holds for each of them, whatever it computes."""
+
+import dataclasses
+import functools
+import math
+
+import pytest
+import torch
+from support.cases import state as state_of
+from support.prompting import words
+from support.simulated import DEVICE, counting, on_host, to_simulated
+from support.streams import CLASSES, METHODS, stream_of
+
+from tpt_lib import list_methods
+from tpt_lib.methods import fold, load_state, save_state, stream
+from tpt_lib.methods.stream import _tensors
+
+each = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
+
+
+def tensors(state):
+    return _tensors("test", state)
+
+
+def same(one, other):
+    return all(torch.equal(a, b) for a, b in zip(tensors(one).values(), tensors(other).values(), strict=True))
+
+
+def copy(state):
+    return {name: tensor.clone() for name, tensor in tensors(state).items()}
+
+
+def test_no_method_is_forgotten():
+    assert {name.split()[0] for name in METHODS} == set(list_methods(online=True))
+
+
+@each
+@pytest.mark.parametrize(("names", "number"), [(CLASSES, 12), (CLASSES, 1), (CLASSES[:2], 2), (CLASSES[:1], 3)])
+def test_predictions_are_finite_with_few_views_and_classes(method, names, number):
+    model, prompts, images, text = stream_of(12, number, names=names)
+    for views, found in zip(images, stream(method, model, prompts, images), strict=True):
+        assert found.names == tuple(names)
+        assert found.logits.dtype == torch.float32
+        assert found.logits.isfinite().all()
+        torch.testing.assert_close(found.zero_shot.logits, 100 * views[0] @ text.T, atol=1e-3, rtol=0)
+
+
+@each
+def test_identical_images(method):
+    """A stream of one image over and over stays finite, and its caches fill with ties."""
+    model, prompts, images, _ = stream_of(1)
+    found = list(stream(method, model, prompts, images.expand(12, -1, -1)))
+    assert all(one.logits.isfinite().all() for one in found)
+
+
+@each
+def test_classes_permuted_permute_the_output(method):
+    model, prompts, images, _ = stream_of(12)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    other = words(model, [CLASSES[i] for i in order])
+    for one, permuted in zip(stream(method, model, prompts, images), stream(method, model, other, images), strict=True):
+        torch.testing.assert_close(permuted.logits, one.logits[order], atol=5e-3, rtol=0)
+
+
+@each
+def test_views_permuted_change_nothing(method):
+    model, prompts, images, _ = stream_of(12)
+    order = torch.tensor([0, 5, 2, 7, 1, 3, 11, 10, 4, 9, 8, 6])
+    for one, other in zip(
+        stream(method, model, prompts, images), stream(method, model, prompts, images[:, order]), strict=True
+    ):
+        torch.testing.assert_close(one.logits, other.logits, atol=5e-3, rtol=0)
+
+
+@each
+def test_a_step_changes_nothing_it_was_given(method):
+    model, prompts, images, _ = stream_of(12)
+    before, given = state_of(model.module), images.clone()
+    state = fold(method, model, prompts, images[:8])
+    kept = copy(state)
+    first, one = method.step(model, prompts, state, images[8])
+    again, other = method.step(model, prompts, state, images[8])
+    assert not same(first, state)
+    assert same(first, again)
+    assert torch.equal(one.logits, other.logits)
+    assert all(torch.equal(kept[name], tensor) for name, tensor in tensors(state).items())
+    assert state_of(model.module) == before
+    assert torch.equal(images, given)
+
+
+@each
+def test_states_keep_their_shapes_and_hold_no_graph(method):
+    """So memory is bounded, however long the stream is."""
+    model, prompts, images, _ = stream_of(30)
+    layout = {name: (x.shape, x.dtype) for name, x in tensors(method.init(model, prompts)).items()}
+    state = fold(method, model, prompts, (views.clone().requires_grad_() for views in images))
+    assert {name: (x.shape, x.dtype) for name, x in tensors(state).items()} == layout
+    assert not any(x.requires_grad for x in tensors(state).values())
+    assert sum(x.untyped_storage().nbytes() for x in tensors(state).values()) == sum(
+        x.numel() * x.element_size() for x in tensors(state).values()
+    ), "a tensor that is a part of a larger one keeps all of it"
+
+
+@each
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("row", [0, 3])
+def test_what_is_not_finite_does_not_poison_the_state(method, value, row):
+    model, prompts, images, _ = stream_of(10)
+    state = fold(method, model, prompts, images[:6])
+    kept, wrong = copy(state), images[6].clone()
+    wrong[row, 2] = value
+    with pytest.raises(ValueError, match="features are not all finite"):
+        method.step(model, prompts, state, wrong)
+    assert all(torch.equal(kept[name], tensor) for name, tensor in tensors(state).items())
+    assert all(one.logits.isfinite().all() for one in stream(method, model, prompts, images[7:], state=state))
+
+
+@each
+def test_what_is_no_image_is_refused(method):
+    model, prompts, images, _ = stream_of(3)
+    state = method.init(model, prompts)
+    with pytest.raises(
+        ValueError, match=r"a step takes the features of one image's views \(N, E\), but got \(3, 12, 16\)"
+    ):
+        method.step(model, prompts, state, images)
+    with pytest.raises(ValueError, match="features must have unit length"):
+        method.step(model, prompts, state, 3 * images[0])
+
+
+@each
+def test_a_saved_state_continues_bit_for_bit(method, tmp_path):
+    model, prompts, images, _ = stream_of(20)
+    state = fold(method, model, prompts, images[:11])
+    save_state(state, tmp_path / "state.safetensors", model, prompts)
+    loaded = load_state(method, tmp_path / "state.safetensors", model, prompts)
+    assert type(loaded) is type(state)
+    assert same(loaded, state)
+    whole = list(stream(method, model, prompts, images))[11:]
+    rest = list(stream(method, model, prompts, images[11:], state=loaded))
+    assert all(torch.equal(one.logits, other.logits) for one, other in zip(rest, whole, strict=True))
+
+
+@functools.cache
+def on_device():
+    model, _, images, _ = stream_of(8)
+    device = dataclasses.replace(model, module=to_simulated(model.module))
+    return device, words(device, CLASSES), images
+
+
+@each
+@pytest.mark.usefixtures("simulated")
+def test_a_step_on_an_accelerator_waits_once(method):
+    """For the check of the features; the results are those of the CPU."""
+    model, prompts, images, _ = stream_of(8)
+    device, there, _ = on_device()
+    state = method.init(device, there)
+    for views, want in zip(images, stream(method, model, prompts, images), strict=True):
+        views = views.to(DEVICE)
+        with counting() as counts:
+            state, found = method.step(device, there, state, views)
+        assert counts.synchronizations == 1, counts.waits
+        assert counts.uploads == {}, counts.uploads
+        torch.testing.assert_close(on_host(found.logits), want.logits, atol=5e-3, rtol=0)

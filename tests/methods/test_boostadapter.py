@@ -1,0 +1,38 @@
+"""BoostAdapter against a plain program."""
+
+import pytest
+import torch
+from oracles.online import plain_tda
+from support.streams import close, stream_of
+
+from tpt_lib.methods import boostadapter, fold, stream, tda
+
+
+@pytest.mark.parametrize("recipe", ["plain", "views"])
+@pytest.mark.parametrize(("boost", "number"), [(0, 64), (1, 64), (3, 64), (3, 12), (2, 1)])
+def test_as_the_plain_program(recipe, boost, number):
+    model, prompts, images, text = stream_of(24, number)
+    found = stream(boostadapter(boost=boost, recipe=recipe), model, prompts, images)
+    close(found, plain_tda(images, text, 100.0, recipe, boost=boost, negative="fifo"))
+
+
+@pytest.mark.parametrize("negative", ["fifo", "entropy"])
+def test_the_rule_of_its_negative_cache(negative):
+    model, prompts, images, text = stream_of(40)
+    found = stream(boostadapter(negative=negative), model, prompts, images)
+    close(found, plain_tda(images, text, 100.0, boost=3, negative=negative))
+
+
+def test_the_rules_differ_and_the_views_do_not_stay():
+    model, prompts, images, _ = stream_of(40)
+    by_age, by_entropy = (fold(boostadapter(negative=rule), model, prompts, images) for rule in ("fifo", "entropy"))
+    assert not torch.equal(by_age.negative.keys, by_entropy.negative.keys)
+    assert torch.equal(by_entropy.positive.keys, fold(tda(), model, prompts, images).positive.keys)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_settings_out_of_range():
+    with pytest.raises(ValueError, match="boostadapter: boost must be 0 or more, but got -1"):
+        boostadapter(boost=-1)
+    with pytest.raises(ValueError, match="boostadapter: negative must be 'fifo' or 'entropy', but got 'lifo'"):
+        boostadapter(negative="lifo")

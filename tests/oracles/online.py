@@ -1,0 +1,146 @@
+"""The methods that learn from a stream as plain programs in float64: lists, loops and branches. Nothing comes from ``tpt_lib``.
+
+``stream`` is a list of the views' unit features ``(N, E)`` of one image each, row 0 the plain image; ``text`` unit features
+``(K, E)``; ``scale`` the logit scale. Every program returns one answer ``(K,)`` per image.
+"""
+
+import math
+
+import torch
+from oracles.followers import confident, probabilities
+from oracles.tpt import plain_entropy
+
+
+def nats(p):
+    return float(plain_entropy(p.clamp(min=1e-300)))
+
+
+def summary(views, text, scale, recipe):
+    """Return (x, logits, entropy, probabilities, class) of one image."""
+    logits = scale * views @ text.T
+    kept = [0] if recipe == "plain" else confident(logits, 0.1).tolist()
+    x, mean = views[kept].mean(dim=0), logits[kept].mean(dim=0)
+    p = probabilities(logits[kept]).mean(dim=0)
+    return x, mean, nats(p), p, int(mean.argmax())
+
+
+def keep_lowest(items, new, capacity):
+    """Return the items of lowest entropy, which is the first entry; of equal ones those that came first."""
+    return sorted([*items, new], key=lambda item: item[0])[:capacity]
+
+
+def affinity(x, key, beta):
+    return math.exp(-beta * (1 - float(x @ key)))
+
+
+def plain_tda(
+    stream, text, scale, recipe="plain", alpha=2.0, beta=5.0, boost=None, negative="entropy", capacities=(3, 2)
+):
+    """Return the logits of TDA; of BoostAdapter if ``boost`` is its additional capacity."""
+    text, classes, answers = text.double(), len(text), []
+    positive, doubtful = [[] for _ in text], [[] for _ in text]
+    for views in (views.double() for views in stream):
+        x, logits, h, p, c = summary(views, text, scale, recipe)
+        positive[c] = keep_lowest(positive[c], (h, x), capacities[0])
+        if 0.2 * math.log2(classes) < h < 0.5 * math.log2(classes):
+            new = (h, x, ((p > 0.03) & (p < 1)).double())
+            if negative == "entropy":
+                doubtful[c] = keep_lowest(doubtful[c], new, capacities[1])
+            else:
+                doubtful[c] = [*doubtful[c], new][-capacities[1] :]
+        seen = [list(items) for items in positive]
+        if boost is not None:
+            each = scale * views @ text.T
+            for n in confident(each, 0.1).tolist():
+                own = int(each[n].argmax())
+                seen[own] = keep_lowest(seen[own], (nats(probabilities(each[n])), views[n]), capacities[0] + boost)
+        answer = logits.clone()
+        for k in range(classes):
+            for _, key in seen[k]:
+                answer[k] += alpha * affinity(x, key, beta)
+            for _, key, mask in doubtful[k]:
+                answer -= 0.117 * affinity(x, key, 1.0) * mask
+        answers.append(answer)
+    return answers
+
+
+def plain_dmn(stream, text, scale, capacity=50, weight=1.0, beta=5.5):
+    """Return the scores of DMN-ZS, which sum to 1 + weight."""
+    text, answers = text.double(), []
+    memory = [[] for _ in text]
+    for views in (views.double() for views in stream):
+        p = probabilities(scale * views @ text.T)
+        doubt = [-float((one * (one + 1e-6).log()).sum()) for one in p]
+        sure = sorted(range(len(views)), key=lambda n: doubt[n])[:3]
+        q = p[sure].mean(dim=0)
+        c, h, plain = int(q.argmax()), -float((q * (q + 1e-8).log()).sum()), views[0]
+        if len(memory[c]) < capacity:
+            memory[c].append((h, plain))
+        else:
+            largest = max(range(capacity), key=lambda i: memory[c][i][0])
+            if h < memory[c][largest][0]:
+                memory[c][largest] = (h, plain)
+        read = []
+        for k, own in enumerate(text):
+            total = torch.zeros_like(plain)
+            for item in [own, *(key for _, key in memory[k])]:
+                total += affinity(plain, item, beta) * item
+            read.append(scale * float(plain @ total / total.norm()))
+        answers.append(p[0] + weight * torch.tensor(read).double().softmax(dim=0))
+    return answers
+
+
+def plain_dpe(stream, text, scale, recipe="views", alpha=6.0, beta=5.0, lr=6e-4, align=0.5, capacity=3, threshold=0.1):
+    """Return the logits of DPE."""
+    mean, count, answers = text.double(), 0, []
+    cached = [[] for _ in text]
+
+    def fused(x, w, prototypes, present):
+        logits = scale * w @ x
+        extra = torch.zeros_like(logits)
+        for row, k in enumerate(present):
+            extra[k] = alpha * (-beta * (1 - prototypes[row] @ x)).exp()
+        return logits + extra
+
+    for views in (views.double() for views in stream):
+        r = torch.zeros_like(mean).requires_grad_()
+        start = mean / mean.norm(dim=1, keepdim=True)
+        x, _, h, _, c = summary(views, start, scale, recipe)
+        cached[c] = keep_lowest(cached[c], (h, x), capacity)
+        present = [k for k in range(len(text)) if cached[k]]
+        centers = torch.stack([torch.stack([key for _, key in cached[k]]).mean(dim=0) for k in present])
+        q = torch.zeros_like(centers).requires_grad_()
+
+        def unit(start, shift):
+            return (start + shift) / (start + shift).norm(dim=1, keepdim=True)
+
+        w, prototypes = unit(mean, r), unit(centers, q)
+        p = fused(x, w, prototypes, present).log_softmax(dim=0)
+        contrast = (prototypes @ w[present].T / 0.01).log_softmax(dim=1).diagonal()
+        loss = -(p.exp() * p).sum() - align * contrast.mean()
+        gradients = torch.autograd.grad(loss, [r, q])
+        moved_r, moved_q = (-lr * g / (g.abs() + 1e-3) for g in gradients)
+        w, prototypes = unit(mean, moved_r), unit(centers, moved_q)
+        answer = fused(views[0], w, prototypes, present)
+        if nats(probabilities(answer)) < threshold * math.log2(len(text)):
+            count += 1
+            mean = (count * mean + w) / (count + 1)
+        answers.append(answer)
+    return answers
+
+
+def plain_onzeta(stream, text, expected, alpha=1.0, beta=0.8):
+    """Return the probabilities of OnZeta."""
+    text, answers = text.double(), []
+    dual, weights = torch.zeros(len(text)).double(), text.clone()
+    for i, views in enumerate(stream, start=1):
+        x = views[0].double()
+        q = (text @ x / 0.01).softmax(dim=0) * dual.exp()
+        q = q / q.sum()
+        dual = (dual - 20 / math.sqrt(i) * (q - alpha / len(text))).clamp(min=0)
+        g = (weights @ x / 0.04).softmax(dim=0)
+        b = beta * math.sqrt(min(i, expected) / expected)
+        answers.append(b * g + (1 - b) * q)
+        weights = weights - 0.5 / (0.04 * math.sqrt(i)) * (g - q)[:, None] * x
+        weights = weights / weights.norm(dim=1, keepdim=True)
+    return answers
