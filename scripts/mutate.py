@@ -46,6 +46,8 @@ TARGETS = {
     "views.*": "",
     "methods.*": "",
     "methods.bongard_prediction": "methods/test_bongard.py",
+    "methods.cache": "methods/test_tda.py methods/test_dmn.py",
+    "methods.online": "methods/test_onzeta.py conformance/test_online.py",
     "methods.ctpt": "methods/test_ctpt_otpt.py",
     "methods.otpt": "methods/test_ctpt_otpt.py",
     "methods.mean_shift": "methods/test_mta.py",

@@ -110,7 +110,7 @@ def test_what_is_wrong_is_one_line_and_touches_nothing(capsys, tmp_path):
         "evaluate": "--dataset is missing",
         "evaluate --dataset pets": "'pets' needs a root",
         "evaluate --dataset petz": "did you mean 'pets'?",
-        f"evaluate --dataset {STYLE} --methods tpt coop": "there is no method 'coop'; there are tpt",
+        f"evaluate --dataset {STYLE} --methods tpt coop": "there is no method 'coop'; there are boostadapter",
         f"evaluate --dataset {STYLE} --limit 0": "--limit must be at least 1, but is 0",
         f"compare a.png --dataset {STYLE}": "images or --dataset, not both",
         "compare a.png": "pass --classes or --classes-file",

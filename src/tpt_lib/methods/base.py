@@ -193,7 +193,7 @@ def _find(method: AnyMethod) -> MethodEntry:
         key = method.lower().replace("-", "_").replace(" ", "_")
         by_title = {entry.title.lower().replace("-", "_").replace(" ", "_"): entry for entry in _entries.values()}
         if key not in _entries and key not in by_title:
-            raise ValueError(f"get_method: there is no method {method!r}; there are {', '.join(_entries)}")
+            raise ValueError(f"get_method: there is no method {method!r}; there are {', '.join(sorted(_entries))}")
         return _entries.get(key) or by_title[key]
     inner: Any = method
     while isinstance(inner, partial):

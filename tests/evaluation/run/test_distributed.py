@@ -158,9 +158,11 @@ variables = {"PYTHONPATH": os.environ["PYTHONPATH"], "OMP_NUM_THREADS": "1"}
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": variables})
 
 class Endless(Noise):
-    started = sys.argv[2]
+    started, parent = sys.argv[2], os.getpid()
 
     def __getitem__(self, i):
+        if os.getpid() == self.parent:  # which looks at the data before the work
+            return super().__getitem__(i)
         if i == 0:
             time.sleep(3600)
         open(self.started, "w").close()
