@@ -43,8 +43,8 @@ def _change(one: Tensor | None, other: Tensor | None) -> float:
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--images", type=int, default=100, help="number of drawings, and of random images")
-    options.add_argument("--sizes", type=int, nargs="+", default=[10, 20, 50, 100, 200, 400])
+    options.add_argument("--images", type=int, default=40, help="number of drawings, and of random images")
+    options.add_argument("--sizes", type=int, nargs="+", default=[10, 50, 100, 200])
     arguments = options.parse_args()
     prepare(open_clip)
     model, data = tpt.load_tiny(), tpt.load_tiny_drawings()
