@@ -24,8 +24,8 @@ def dmn(*, beta: float = 5.5, capacity: int = 50, votes: int = 3, weight: float 
     r"""Return DMN-ZS: zero-shot probabilities plus those of a memory of past images.
 
     .. math::
-        \mathbf f_k = \mathrm{normalize}\Big(\sum_{\mathbf m \in M_k \cup \{\mathbf t_k\}}
-        e^{-\beta(1 - \mathbf m^\top \mathbf v)}\, \mathbf m\Big), \quad
+        \mathbf f_k = \mathrm{normalize}(\sum_{\mathbf m \in M_k \cup \{\mathbf t_k\}}
+        e^{-\beta(1 - \mathbf m^\top \mathbf v)}\, \mathbf m), \quad
         \mathbf p + w\, \mathrm{softmax}(\tau\, \mathbf f_k^\top \mathbf v)
 
     An image enters the memory of the class for which its most confident views vote. A full class gives up its most uncertain

@@ -86,7 +86,7 @@ def dpe(
     With text prototypes :math:`\mathbf w_k`, and :math:`\mathbf u_k` the normalized mean of the images cached for class k:
 
     .. math::
-        \mathbf H\big(\boldsymbol\ell + \alpha\, e^{-\beta(1 - \mathbf u_k^\top \mathbf x)}\big)
+        \mathbf H(\boldsymbol\ell + \alpha\, e^{-\beta(1 - \mathbf u_k^\top \mathbf x)})
         + a\, \mathrm{InfoNCE}_{0.01}(\mathbf u, \mathbf w)
 
     One AdamW step from 0 is :math:`-\eta\, g / (|g| + \epsilon)` exactly. The image is predicted with the moved prototypes. If

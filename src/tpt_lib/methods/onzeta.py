@@ -59,7 +59,7 @@ def onzeta(
     .. math::
         \mathbf q \propto \mathbf p\, e^{\boldsymbol\rho}, \quad
         \boldsymbol\rho \leftarrow
-        \max\!\big(0, \boldsymbol\rho - \tfrac{\eta_\rho}{\sqrt i}(\mathbf q - \tfrac\alpha K)\big), \quad
+        \max(0, \boldsymbol\rho - \frac{\eta_\rho}{\sqrt i}(\mathbf q - \frac\alpha K)), \quad
         \mathbf g = \mathrm{softmax}(W \mathbf v / \tau), \quad
         b\,\mathbf g + (1 - b)\,\mathbf q, \; b = \beta \sqrt{i / n}
 
