@@ -114,8 +114,8 @@ def select_similar(
 ) -> Int[Tensor, "*b m"]:
     r"""Return the indices of the most confident of the views that resemble the plain image (DiffTPT, Feng et al., ICCV 2023).
 
-    Of views 1 to N-1, the :math:`\lfloor 0.8 (N - 1) \rfloor` whose logits have the largest cosine to those of view 0 are
-    kept, with view 0; of these, ``select_confident`` picks the 30% of lowest entropy.
+    View 0 is a candidate, and so are the :math:`\lfloor 0.8 (N - 1) \rfloor` other views whose logits have the largest cosine
+    to those of view 0. ``select_confident`` picks the 30% of lowest entropy among the candidates.
 
     Convention: cosines are of logits, as in the released code. The paper speaks of features.
 

@@ -36,3 +36,8 @@ def test_settings_out_of_range():
         boostadapter(boost=-1)
     with pytest.raises(ValueError, match="boostadapter: negative must be 'fifo' or 'entropy', but got 'lifo'"):
         boostadapter(negative="lifo")
+
+
+def test_errors_name_the_method():
+    with pytest.raises(ValueError, match=r"^boostadapter: capacities must be at least 1, but got 0 and 2"):
+        boostadapter(capacity=0)

@@ -57,6 +57,11 @@ class TdaSettings:
     recipe: SummaryRecipe
     boost: int | None = None  # places for the image's own views in BoostAdapter
 
+    @property
+    def caller(self) -> str:
+        """The method that errors name."""
+        return "tda" if self.boost is None else "boostadapter"
+
 
 SCORES = {
     "imagenet-a": (2.0, 5.0), "imagenet-v2": (1.0, 8.0), "imagenet-r": (1.0, 8.0), "imagenet-sketch": (2.363, 7.45),
@@ -134,9 +139,9 @@ def cached_method(settings: TdaSettings) -> OnlineMethod[TdaState]:
     """Return TDA or BoostAdapter with these settings, checked."""
     if settings.capacity < 1 or settings.negative_capacity < 1:
         raise ValueError(
-            f"tda: capacities must be at least 1, but got {settings.capacity} and {settings.negative_capacity}"
+            f"{settings.caller}: capacities must be at least 1, but got {settings.capacity} and {settings.negative_capacity}"
         )
-    check_recipe("tda", settings.recipe)
+    check_recipe(settings.caller, settings.recipe)
     return OnlineMethod(partial(_init, settings), partial(_step, settings))
 
 
@@ -150,7 +155,7 @@ def _init(settings: TdaSettings, model: ClipLike, prompts: ClassPrompts) -> TdaS
 def _step(
     settings: TdaSettings, model: ClipLike, prompts: ClassPrompts, state: TdaState, features: Tensor
 ) -> tuple[TdaState, Prediction]:
-    text, views = begin("tda", model, prompts, features)
+    text, views = begin(settings.caller, model, prompts, features)
     seen = summarize(model, text, views, settings.recipe)
     state = _remember(settings, state, seen, log2_classes(prompts))
     positive = affinity(state.positive, seen.feature, settings.beta)
@@ -159,7 +164,7 @@ def _step(
     negative = affinity(state.negative, seen.feature, settings.negative_beta)
     against = negative.flatten() @ masks_of(state.negative).flatten(0, 1).float()
     logits = seen.logits + settings.alpha * positive.sum(dim=1) - settings.negative_alpha * against
-    return state, finish("tda", prompts, features, logits, unchecked_logits(model, views[:1], text)[0])
+    return state, finish(settings.caller, prompts, features, logits, unchecked_logits(model, views[:1], text)[0])
 
 
 def _remember(settings: TdaSettings, state: TdaState, seen: Summary, log2_k: float) -> TdaState:
