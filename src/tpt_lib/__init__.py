@@ -37,7 +37,7 @@ from tpt_lib.prompts.contexts import gaussian_context
 from tpt_lib.text.encode import encode_prompts
 from tpt_lib.tiny.drawings import load_tiny_bongard, load_tiny_drawings
 from tpt_lib.tiny.model import load_tiny
-from tpt_lib.tuning import Tuned, tune_prompt
+from tpt_lib.tuning.tune import Tuned, tune_prompt
 from tpt_lib.views.augment import augment_views
 from tpt_lib.views.reading import ImageError, read_image
 

@@ -22,7 +22,9 @@ prompts.cache prompts.templates prompts.contexts prompts.names prompts.class_pro
 text.place_tokens text.full_length text.packing text.attention text.packed
 text.half_precision text.choose text.encode text.initial text.stored text
 
-logits descent tuning_checks free_tokens goal shortlist tuning
+logits
+
+tuning.descent tuning.checks tuning.free_tokens tuning.goal tuning.shortlist tuning.tune tuning
 
 methods.presets methods.base methods.reward methods.cases methods.classify methods.zero_shot methods.template_ensemble
 methods.prompt_ensemble methods.view_average methods.view_vote methods.zero methods.vte methods.mean_shift methods.mta

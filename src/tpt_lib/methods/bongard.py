@@ -18,7 +18,7 @@ from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
 from tpt_lib.prompts.contexts import gaussian_context
 from tpt_lib.prompts.templates import CONTEXT
-from tpt_lib.tuning import tune_prompt
+from tpt_lib.tuning.tune import tune_prompt
 from tpt_lib.types import kind_of
 
 __all__ = ["BongardPrediction", "bongard_prototype", "bongard_tpt", "bongard_tpt_many"]

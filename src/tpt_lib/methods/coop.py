@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Unpack
 
-from tpt_lib.descent import descend, warn_not_applied
 from tpt_lib.features.encode import as_features
 from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.coop_batches import Batch, Labels, Loader, feature_width, labeled_features, training_batches
@@ -28,6 +27,7 @@ from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, conditional_context
 from tpt_lib.prompts.contexts import MetaNet
 from tpt_lib.text.encode import encode_prompts
+from tpt_lib.tuning.descent import descend, warn_not_applied
 from tpt_lib.types import Images, OptimizerFactory, PathLike, check_options
 
 __all__ = ["Fitted", "fit_cocoop", "fit_coop"]

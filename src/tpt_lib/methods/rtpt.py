@@ -16,7 +16,7 @@ from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import mean_entropy, select_confident
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
-from tpt_lib.tuning import tune_prompt
+from tpt_lib.tuning.tune import tune_prompt
 
 __all__ = ["rtpt_predict"]
 

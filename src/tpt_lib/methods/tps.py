@@ -7,7 +7,6 @@ from typing import Any, get_args
 from jaxtyping import Float
 from torch import Tensor
 
-from tpt_lib.descent import warn_not_applied
 from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.base import check_features, method
 from tpt_lib.methods.presets import FINE_GRAINED, on_each
@@ -16,6 +15,7 @@ from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.text.initial import start_features
+from tpt_lib.tuning.descent import warn_not_applied
 
 __all__ = ["tps_predict"]
 

@@ -16,7 +16,7 @@ from tpt_lib.methods.classify import classify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction, compared
 from tpt_lib.prompts.class_prompts import ClassPrompts
-from tpt_lib.tuning import Tuned, TuneOptions, tune_prompt
+from tpt_lib.tuning.tune import Tuned, TuneOptions, tune_prompt
 from tpt_lib.types import Images, ViewOptions, check_options
 
 __all__ = ["TptOptions", "tpt_classify", "tpt_predict"]

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpt_lib.descent import descend
 from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.view_average import selected_rows
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
+from tpt_lib.tuning.descent import descend
 
 Variant = Literal["shift", "scale", "both"]
 Losses = Callable[[list[Tensor]], Tensor]

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tpt_lib.descent import descend, warn_not_applied
 from tpt_lib.models.structural_copy import mirror
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prediction import Prediction
+from tpt_lib.tuning.descent import descend, warn_not_applied
 from tpt_lib.types import OptimizerFactory
 
 

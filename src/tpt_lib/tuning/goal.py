@@ -13,7 +13,7 @@ from tpt_lib.logits import unchecked_logits
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prediction import stack_indices
-from tpt_lib.tuning_checks import check_scalar, check_selections, inner_function, unattached
+from tpt_lib.tuning.checks import check_scalar, check_selections, inner_function, unattached
 from tpt_lib.types import Objective, Regularizer, Select
 
 

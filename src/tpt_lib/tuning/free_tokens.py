@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop, Rprop
 
-from tpt_lib.descent import over
-from tpt_lib.tuning_checks import check_optimizer, inner_function
+from tpt_lib.tuning.checks import check_optimizer, inner_function
+from tpt_lib.tuning.descent import over
 from tpt_lib.types import OptimizerFactory
 
 ELEMENTWISE = (ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop)

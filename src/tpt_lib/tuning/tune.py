@@ -10,17 +10,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpt_lib.descent import descend, over, warn_not_applied
 from tpt_lib.features.check import are_unit
-from tpt_lib.free_tokens import FreeTokens
-from tpt_lib.goal import Goal, KeptViews
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prompts.class_prompts import ClassPrompts, conditional_context
-from tpt_lib.shortlist import Shortlist, check_shortlist
 from tpt_lib.text.encode import LayoutChoice, TextEncoder, open_encoder
 from tpt_lib.text.initial import initial_text, start_features
-from tpt_lib.tuning_checks import check_features, check_start
+from tpt_lib.tuning.checks import check_features, check_start
+from tpt_lib.tuning.descent import descend, over, warn_not_applied
+from tpt_lib.tuning.free_tokens import FreeTokens
+from tpt_lib.tuning.goal import Goal, KeptViews
+from tpt_lib.tuning.shortlist import Shortlist, check_shortlist
 from tpt_lib.types import Objective, OptimizerFactory, Regularizer, Select
 
 __all__ = ["TuneOptions", "Tuned", "tune_prompt"]

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.text.encode import TOKENS_A_GRAPH, TextEncoder, open_encoder
-from tpt_lib.tuning_checks import function_name, inner_function
+from tpt_lib.tuning.checks import function_name, inner_function
 from tpt_lib.types import Regularizer
 
 

@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from tpt_lib.descent import descend, warn_not_applied
+from tpt_lib.tuning.descent import descend, warn_not_applied
 
 
 def quadratics(count=3, size=4):
