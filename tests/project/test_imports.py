@@ -41,7 +41,8 @@ evaluation.published evaluation.table evaluation.metrics evaluation.significance
 evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines evaluation.run_lock
 evaluation.run_reading evaluation.run_file evaluation.run_summary
 evaluation.report evaluation.profiling evaluation.compare
-evaluation.run.distributed evaluation.run.progress evaluation.run.clock evaluation.run.work evaluation.run.evaluate
+evaluation.run.distributed evaluation.run.progress evaluation.run.clock evaluation.run.items
+evaluation.run.work evaluation.run.evaluate
 evaluation.run.evaluate_bongard evaluation.run evaluation
 
 paper.sweeps paper.budgets paper.transfer paper
