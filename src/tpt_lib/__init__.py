@@ -9,9 +9,11 @@ from tpt_lib.evaluation.compare import compare
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.data.load import list_datasets, load_dataset
 from tpt_lib.evaluation.report import Report
+from tpt_lib.evaluation.run.encode_dataset import encode_dataset
 from tpt_lib.evaluation.run.evaluate import evaluate
 from tpt_lib.evaluation.run.evaluate_bongard import evaluate_bongard
 from tpt_lib.features.encode import encode_images, encode_views
+from tpt_lib.features.store import FeatureStore
 from tpt_lib.logits import class_logits
 from tpt_lib.methods.base import get_method, list_methods
 from tpt_lib.methods.bongard import bongard_prototype, bongard_tpt, bongard_tpt_many
@@ -48,6 +50,7 @@ __all__ = [
     "ClassPrompts",
     "ClipLike",
     "EvalSet",
+    "FeatureStore",
     "ImageError",
     "ImageSpec",
     "Prediction",
@@ -62,6 +65,7 @@ __all__ = [
     "class_prompts",
     "classify",
     "compare",
+    "encode_dataset",
     "encode_images",
     "encode_prompts",
     "encode_views",

@@ -15,7 +15,7 @@ models.weights_files models.open_clip models.openai models.transformers models.w
 views.reading views.seeding views.devices views.preprocessing views.crops_batched views.crops
 views.augmix_parameters views.augmix_operations views.augmix_batched views.augmix views.settings views.augment views
 
-features.check features.encode features
+features.check features.encode features.whole_file features.store_index features.store features
 
 prompts.cache prompts.templates prompts.contexts prompts.names prompts.class_prompts prompts.checkpoints prompts
 
@@ -42,7 +42,8 @@ evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.r
 evaluation.run_reading evaluation.run_file evaluation.run_summary
 evaluation.report evaluation.profiling evaluation.compare
 evaluation.run.distributed evaluation.run.progress evaluation.run.clock evaluation.run.items
-evaluation.run.work evaluation.run.evaluate
+evaluation.run.fill_store evaluation.run.encode_dataset
+evaluation.run.from_store evaluation.run.work evaluation.run.evaluate
 evaluation.run.evaluate_bongard evaluation.run evaluation
 
 paper.sweeps paper.budgets paper.transfer paper

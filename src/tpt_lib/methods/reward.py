@@ -63,11 +63,20 @@ def reward_views(
 
 def similarities(rewards: Sequence[RewardModel], views: Sequence[Tensor]) -> list[Float[Tensor, "n k"]]:
     """Return the cosines ``(N, K)`` of the views of one image to the classes, for each reward model."""
+    own = [prompts.context.device for _, prompts in rewards]
+    encoded = [encode_views(m, one.to(at)) for (m, _), one, at in zip(rewards, views, own, strict=True)]
+    return feature_similarities(rewards, encoded, views[0].device)
+
+
+def feature_similarities(
+    rewards: Sequence[RewardModel], features: Sequence[Tensor], device: torch.device
+) -> list[Float[Tensor, "n k"]]:
+    """Return the cosines ``(N, K)`` of the features of one image's views to the classes, for each reward model."""
     found = []
-    for (model, prompts), own in zip(rewards, views, strict=True):
-        features = encode_views(model, own.to(prompts.context.device))
+    for (model, prompts), each in zip(rewards, features, strict=True):
+        own = each.to(prompts.context.device)
         with torch.no_grad():
-            found.append((features @ start_features(model, prompts, features).mT).to(views[0].device))
+            found.append((own @ start_features(model, prompts, own).mT).to(device))
     return found
 
 

@@ -40,17 +40,16 @@ def identify(model: ClipLike) -> dict[str, Any]:
     >>> identify(model)["model"], list(identify(model))[1:4]
     ('CLIP', ['image_tower', 'text_tower', 'image_spec'])
     """
-    module = _module(model)
     towers = [getattr(model, "image_parts", None), getattr(model, "text_parts", None)]
     image = tower_digest(model, "image")
-    return {
-        "model": getattr(model, "name", "") or type(model if module is None else module).__name__,
-        "image_tower": image,
-        "text_tower": tower_digest(model, "text") if any(towers) else image,  # one digest of an undivided model
-        "image_spec": json.loads(json.dumps(vars(model.image_spec))),
-        "logit_scale": float(model.logit_scale),
-        "logit_bias": float(model.logit_bias),
-    }
+    text = tower_digest(model, "text") if any(towers) else image  # one digest of an undivided model
+    spec = json.loads(json.dumps(vars(model.image_spec)))
+    return {"model": _name(model), "image_tower": image, "text_tower": text, "image_spec": spec, **_scale(model)}
+
+
+def identify_text(model: ClipLike) -> dict[str, Any]:
+    """Return what ``identify`` returns, without the image tower: for a model that has none."""
+    return {"model": _name(model), "text_tower": tower_digest(model, "text"), **_scale(model)}
 
 
 def tower_digest(model: ClipLike, tower: Literal["image", "text"]) -> str:
@@ -129,6 +128,15 @@ def _content(part: object) -> object:
 def _is_compiled(part: object) -> bool:
     """Return whether this is what ``torch.compile`` puts around a module."""
     return type(part).__module__.startswith("torch._dynamo")
+
+
+def _name(model: ClipLike) -> str:
+    module = _module(model)
+    return getattr(model, "name", "") or type(model if module is None else module).__name__
+
+
+def _scale(model: ClipLike) -> dict[str, float]:
+    return {"logit_scale": float(model.logit_scale), "logit_bias": float(model.logit_bias)}
 
 
 def _module(model: object) -> nn.Module | None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from tpt_lib.evaluation.run_file import Row, merge_run_files
+from tpt_lib.evaluation.run_file import merge_run_files
 
-__all__ = ["merge_shares", "ray_rows", "require_ray", "share"]
+__all__ = ["after_all_ranks", "merge_shares", "ray_rows", "require_ray", "share"]
 
 PATIENCE = timedelta(days=7)  # how long ranks wait for the slowest
 
 TRIES = 3  # of a sample whose actor dies
 
 DIED = f"ActorDied: the Ray actor died {TRIES} times while it had this sample; Ray's logs have the reason"
+
+
+AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])  # what is found of a sample, which "sample" has the index of
 
 
 def share() -> tuple[int, int]:
@@ -29,14 +33,24 @@ def share() -> tuple[int, int]:
 
 def merge_shares(out: Path, shares: list[Path]) -> None:
     """Wait for all ranks, then merge their files into ``out`` on rank 0."""
+    with after_all_ranks() as rank:
+        if rank == 0:
+            merge_run_files(shares, out)
+
+
+@contextmanager
+def after_all_ranks() -> Iterator[int]:
+    """Wait for all ranks, give this process's rank, and wait for all again."""
     import torch.distributed as dist
 
+    if share()[1] == 1:
+        yield 0
+        return
     started = dist.is_initialized()
     if not started:
         dist.init_process_group("gloo", timeout=PATIENCE)
     dist.barrier()
-    if dist.get_rank() == 0:
-        merge_run_files(shares, out)
+    yield dist.get_rank()
     dist.barrier()
     if not started:
         dist.destroy_process_group()
@@ -52,12 +66,12 @@ def require_ray() -> Any:
 
 
 def ray_rows(
-    work: Callable[[int, list[int]], list[Row]],
+    work: Callable[[int, list[int]], list[AnyRow]],
     groups: Sequence[tuple[int, list[int]]],
     actors: int,
     device: torch.device,
-    failed: Callable[[int, int, str], Row],
-) -> Iterator[list[Row]]:
+    failed: Callable[[int, int, str], AnyRow],
+) -> Iterator[list[AnyRow]]:
     """Yield the rows of each group in order, computed by actors.
 
     An actor that dies is replaced, and the samples of its group are tried again one by one. A sample whose actor died
@@ -77,7 +91,7 @@ def ray_rows(
         RuntimeError: if actors die before they are given a sample.
     """
     waiting = deque(_Task(i, seed, samples) for i, (seed, samples) in enumerate(groups))
-    found: list[dict[int, Row]] = [{} for _ in groups]
+    found: list[dict[Any, AnyRow]] = [{} for _ in groups]
     complete = 0
     with _Pool(work, min(actors, len(groups)), device) as pool:
         while complete < len(groups):
@@ -104,10 +118,10 @@ class _Task(NamedTuple):
         return (self._replace(samples=[one], tries=self.tries + 1) for one in reversed(self.samples))
 
 
-class _Pool:
+class _Pool(Generic[AnyRow]):
     """Ray actors, each with at most one task. Use it as a context manager."""
 
-    def __init__(self, work: Callable[[int, list[int]], list[Row]], actors: int, device: torch.device) -> None:
+    def __init__(self, work: Callable[[int, list[int]], list[AnyRow]], actors: int, device: torch.device) -> None:
         self.ray = require_ray()
         if not self.ray.is_initialized():
             self.ray.init()
@@ -129,7 +143,7 @@ class _Pool:
             actor, task = self.idle.pop(), waiting.popleft()
             self.running[actor.rows.remote(task.seed, task.samples)] = actor, task
 
-    def take(self) -> Iterator[tuple[_Task, list[Row] | None]]:
+    def take(self) -> Iterator[tuple[_Task, list[AnyRow] | None]]:
         """Wait, and yield tasks that ended with their rows, None if the actor died."""
         errors = self.ray.exceptions
         ready, _ = self.ray.wait(list(self.running), timeout=1)  # not longer, so that signals are handled
@@ -148,7 +162,7 @@ class _Pool:
             if task is not None:
                 yield task, rows
 
-    def __enter__(self) -> _Pool:
+    def __enter__(self) -> _Pool[AnyRow]:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -157,11 +171,11 @@ class _Pool:
 
 
 class _Actor:
-    def __init__(self, work: Callable[[int, list[int]], list[Row]]) -> None:
+    def __init__(self, work: Callable[[int, list[int]], list[Any]]) -> None:
         self.work = work
 
     def start(self) -> None:
         pass
 
-    def rows(self, seed: int, samples: list[int]) -> list[Row]:
+    def rows(self, seed: int, samples: list[int]) -> list[Any]:
         return self.work(seed, samples)

@@ -16,11 +16,13 @@ from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, require_ray, share
+from tpt_lib.evaluation.run.from_store import check_store, first_views, reward_names, store_of_model
 from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run.work import Started, Work
 from tpt_lib.evaluation.run_file import Row, RunFile, check_resumable, run_header
 from tpt_lib.evaluation.run_identity import describe, prompts_digest
 from tpt_lib.evaluation.run_lines import check_is_file
+from tpt_lib.features.store import FeatureStore
 from tpt_lib.methods.cases import Case, Methods, as_cases, rewards_of
 from tpt_lib.methods.reward import Reward
 from tpt_lib.models.identity import check_known, identify
@@ -51,7 +53,7 @@ class EvaluateOptions(UnseededViewOptions, total=False):
 
 def evaluate(
     model: ClipLike,
-    dataset: EvalSet,
+    dataset: EvalSet | FeatureStore,
     methods: Methods,
     *,
     out: PathLike,
@@ -74,7 +76,8 @@ def evaluate(
 
     Args:
         model: the model.
-        dataset: what ``load_dataset`` returned, or ``EvalSet("mine", samples, classes)``.
+        dataset: what ``load_dataset`` returned, or ``EvalSet("mine", samples, classes)``; or the store that ``encode_dataset``
+            made of it, from which only the text tower of the model runs.
         methods: a name from ``list_methods()``, a function, or a list of them; or a dict from the name in the report to a
             method, or to a pair of a method and its own prompts, such as ``{"CoOp": ("zero_shot", coop)}``.
         out: the run file, one JSON object per line: the settings, then a row per seed and sample. Each row is flushed.
@@ -92,7 +95,8 @@ def evaluate(
         retry_errors: whether a resumed run tries every sample with an error again (default False: all but images that were
             refused with ``ImageError``; a missing file or a lack of memory may pass).
         progress: whether to show a bar with the accuracy so far (default: only on a terminal).
-        **views: the keywords of ``augment_views`` except ``seed``; the recipe is the dataset's by default.
+        **views: the keywords of ``augment_views`` except ``seed``; the recipe is the dataset's by default. Of the views of a
+            store, ``n_views`` takes the first ones.
 
     Returns:
         The report of the run.
@@ -110,8 +114,12 @@ def evaluate(
         raise TypeError("evaluate: pass the seeds of the views as seeds=[0, 1, …], not as seed=")
     check_is_file(out)
     require_torchmetrics()
-    options: Any = {"recipe": dataset.recipe, **views}
-    settings = ViewSettings.of("evaluate", **options)
+    if isinstance(dataset, FeatureStore):
+        dataset = first_views("evaluate", store_of_model("evaluate", dataset, model), **views)
+        settings = ViewSettings(n_views=dataset.n_views)
+    else:
+        options: Any = {"recipe": dataset.recipe, **views}
+        settings = ViewSettings.of("evaluate", **options)
     prompts = class_prompts(model, dataset.classes, template=dataset.template) if prompts is None else prompts
     preset = dataset.name if preset == "dataset" else preset
     cases = as_cases("evaluate", methods, prompts, preset=preset, reward=reward)
@@ -119,12 +127,16 @@ def evaluate(
         num_workers = 0 if backend == "local" and prompts.context.device.type == "cpu" else 2
     _check(seeds, batch_size, num_workers, backend)
     _check_classes(prompts, cases, dataset)
-    samples: Any = dataset.samples
     names = [case.name for case in cases]
+    rewards: tuple[str, ...] = ()
+    if isinstance(dataset, FeatureStore):
+        rewards = reward_names("evaluate", dataset, cases)
+        check_store("evaluate", dataset, cases, seeds, [dataset.model, *rewards])
+    samples: Any = dataset if isinstance(dataset, FeatureStore) else dataset.samples
     identity = _identity(model, dataset, cases, settings, preset)
     check_known("evaluate", identity, Path(out), Path(f"{out}.rank{share()[0]}"))
     header = run_header(dataset.name, dataset.split, dataset.classes, names, seeds, len(samples), identity)
-    work = Work(model, cases, samples, settings, strict, dataset.root)
+    work = Work(model, cases, samples, settings, strict, dataset.root, rewards)
     rank, ranks = share()
     own, both = Path(out), None
     if ranks > 1:
@@ -167,7 +179,7 @@ def _missing_rows(backend: Backend, work: Work, run: RunFile, batch_size: int, n
 
 
 def _identity(
-    model: ClipLike, dataset: EvalSet, cases: list[Case], views: ViewSettings, preset: str | None
+    model: ClipLike, dataset: EvalSet | FeatureStore, cases: list[Case], views: ViewSettings, preset: str | None
 ) -> dict[str, Any]:
     """Return everything but the names and the seeds that results depend on."""
     shown = {name: value for name, value in views.to_dict().items() if name != "seed"}
@@ -177,7 +189,12 @@ def _identity(
             methods[case.name] = describe(case.entry.predict, case.prompts)
         except ValueError as error:
             raise ValueError(f"evaluate: {case.name!r}: {error}") from error
-    found: dict[str, Any] = {"views": shown, **identify(model), "methods": methods, "data": dataset_identity(dataset)}
+    if isinstance(dataset, FeatureStore):
+        known = {**dataset.entry["identity"], "stored": dataset.entry["dtype"], "data": dataset.data_identity}
+        shown = {**dataset.index["views"], "n_views": dataset.n_views}
+    else:
+        known = {**identify(model), "data": dataset_identity(dataset)}
+    found: dict[str, Any] = {"views": shown, **known, "methods": methods}
     if preset is not None:
         found["preset"] = preset
     if rewards := rewards_of(cases):
@@ -202,7 +219,7 @@ def _check(seeds: Sequence[int], batch_size: int, num_workers: int, backend: str
         raise ValueError(f"evaluate: num_workers must be 0 or more, but got {num_workers}")
 
 
-def _check_classes(prompts: ClassPrompts, cases: list[Case], dataset: EvalSet) -> None:
+def _check_classes(prompts: ClassPrompts, cases: list[Case], dataset: EvalSet | FeatureStore) -> None:
     owners = [("the prompts", prompts)]
     for case in cases:
         own = [case.prompts] if isinstance(case.prompts, ClassPrompts) else case.prompts

@@ -7,7 +7,7 @@ views are made on the device.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,18 +17,20 @@ from torch.utils.data import DataLoader, Dataset
 
 from tpt_lib.evaluation.data.samples import class_index, listed_file, shown_path
 from tpt_lib.evaluation.run_lock import close_locks
+from tpt_lib.features.store import FeatureStore
 from tpt_lib.methods.reward import reward_views
 from tpt_lib.models.protocol import ImageSpec
 from tpt_lib.views.augment import augment_views
 from tpt_lib.views.reading import read_image
 from tpt_lib.views.settings import ViewSettings
 
-__all__ = ["Item", "Items", "make_views", "read_ahead"]
+__all__ = ["Item", "Items", "make_views", "read_ahead", "stored_items"]
 
 
 @dataclass
 class Item:
-    """What was read of a sample: its views, also for reward models if there are any; or its pixels; or an error."""
+    """What was read of a sample: its views, or stored features, also for reward models if there are any; or its pixels; or
+    an error."""
 
     sample: int
     path: str | None = None
@@ -36,6 +38,8 @@ class Item:
     pixels: Tensor | None = None
     views: Tensor = field(default_factory=lambda: torch.empty(0))
     reward_views: list[Tensor] = field(default_factory=list)
+    features: Tensor | None = None
+    reward_features: list[Tensor] = field(default_factory=list)
     error: str = ""
     seconds: float = 0.0
 
@@ -86,6 +90,20 @@ def read_ahead(items: Items, num_workers: int, device: torch.device) -> Iterator
     pinned = workers > 0 and device.type == "cuda"
     options: Any = {"num_workers": workers, "generator": own, "pin_memory": pinned, "worker_init_fn": close_locks}
     return iter(DataLoader(items, batch_size=None, **options))
+
+
+def stored_items(store: FeatureStore, rewards: Sequence[FeatureStore], samples: Sequence[int]) -> Iterator[Item]:
+    """Yield what a store has of samples, of its own model and of reward models."""
+    labels = store.labels
+    for sample in samples:
+        truth = int(labels[sample])
+        item = Item(sample, store.sample_path(sample), None if truth < 0 else truth)
+        start = time.perf_counter()
+        item.error = next((error for one in (store, *rewards) if (error := one.error_of(sample))), "")
+        if not item.error:
+            item.features, *item.reward_features = (one.features([sample])[0] for one in (store, *rewards))
+        item.seconds = time.perf_counter() - start
+        yield item
 
 
 def make_views(item: Item, specs: list[ImageSpec], settings: ViewSettings, device: torch.device) -> None:

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from tpt_lib.evaluation.data.samples import listed_file, shown_path
 from tpt_lib.evaluation.run.clock import Clock
-from tpt_lib.evaluation.run.items import Item, Items, make_views, read_ahead
+from tpt_lib.evaluation.run.items import Item, Items, make_views, read_ahead, stored_items
 from tpt_lib.evaluation.run_file import MethodResult, Row, error_row, method_results, result_row
 from tpt_lib.features.encode import encode_views
+from tpt_lib.features.store import FeatureStore
 from tpt_lib.methods.cases import Case, rewards_of
-from tpt_lib.methods.reward import similarities
+from tpt_lib.methods.reward import RewardModel, feature_similarities, similarities
 from tpt_lib.models.protocol import ClipLike, ImageSpec
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
@@ -37,7 +38,11 @@ class Started:
 
 @dataclass(frozen=True)
 class Work:
-    """Turn samples into rows. It can be pickled if its model, methods and samples can; caches are left behind."""
+    """Turn samples into rows. It can be pickled if its model, methods and samples can; caches are left behind.
+
+    Samples are those of a dataset, or a store of their features; ``reward_names`` are then the names that reward models have
+    in it.
+    """
 
     model: ClipLike
     cases: Sequence[Case]
@@ -45,6 +50,7 @@ class Work:
     views: ViewSettings
     strict: bool
     root: str | None = None
+    reward_names: tuple[str, ...] = ()
 
     def __call__(self, seed: int, samples: list[int]) -> list[Row]:
         """Return the rows of samples, computed in this process."""
@@ -65,6 +71,9 @@ class Work:
 
     def items(self, seed: int, samples: list[int], num_workers: int) -> Iterator[Item]:
         """Yield what is read of samples by ``num_workers`` processes with one thread each."""
+        if isinstance(self.samples, FeatureStore):
+            stored = self.samples.seed(seed)
+            return stored_items(stored, [stored.of_model(name) for name in self.reward_names], samples)
         specs = self._specs if self.device.type == "cpu" else []
         views = replace(self.views, seed=seed)
         data = Items(self.samples, samples, specs, views, self.root, len(self.prompts.names))
@@ -108,17 +117,26 @@ class Work:
         """Return the predictions of each method."""
         clock.mark("features")
         views = [item.views.to(self.device) for item in items]
-        features = [encode_views(self.model, each) for each in views]
+        features = [
+            encode_views(self.model, made) if item.features is None else item.features.to(self.device)
+            for item, made in zip(items, views, strict=True)
+        ]
         judged: list[list[Tensor]] = [[] for _ in items]
         if rewards := rewards_of(self.cases):
             clock.mark("reward")
-            judged = [similarities(rewards, [each.to(self.device) for each in item.reward_views]) for item in items]
+            judged = [self._judged(rewards, item) for item in items]
         found: dict[str, Prediction] = {}
         for case in self.cases:
             clock.mark(case.name)
             found[case.name] = case.predict(self.model, features, views, judged)
         clock.mark("")
         return found
+
+    def _judged(self, rewards: Sequence[RewardModel], item: Item) -> list[Tensor]:
+        """Return the cosines of an item's views to the classes under each reward model."""
+        if item.features is not None:
+            return feature_similarities(rewards, item.reward_features, self.device)
+        return similarities(rewards, [each.to(self.device) for each in item.reward_views])
 
 
 def _on_cpu(found: dict[str, Prediction]) -> dict[str, list[MethodResult]]:

@@ -1,0 +1,337 @@
+"""Features of the views of a dataset on disk: encoded once, read by memory map."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from tpt_lib.content import digest
+from tpt_lib.features.store_index import (
+    COLUMNS,
+    Index,
+    ModelEntry,
+    missing_shards,
+    read_index,
+    shard_path,
+    shard_samples,
+)
+from tpt_lib.features.whole_file import DamagedFileError, check_tensors, map_tensors, text_at
+from tpt_lib.types import PathLike
+
+__all__ = ["FeatureStore"]
+
+KEPT_OPEN = 512  # files
+
+
+class Shard(NamedTuple):
+    """The features of some samples ``(B, N, E)``, and the errors of those that have none, by their place among them."""
+
+    features: Tensor
+    errors: dict[int, str]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeatureStore(Dataset[tuple[Tensor, int]]):
+    """Features of the views of a dataset, as ``encode_dataset`` stored them.
+
+    It is a torch dataset of pairs (features ``(N, E)``, label), of one model and one seed of the views. Features are float32
+    and of unit length, also where they are stored as float16; row 0 is the plain image. Open one with ``FeatureStore.open``.
+
+    Attributes:
+        path: its folder.
+        index: what its features were made of.
+        model: the name of the model whose features it gives.
+        view_seed: the seed of the views whose features it gives.
+        n_views: the number of views it gives of each image, the first ones of those that are stored.
+        indices: the samples that were selected, or None for all.
+    """
+
+    path: Path
+    index: Index
+    model: str
+    view_seed: int
+    n_views: int
+    indices: Int[Tensor, " n"] | None = None
+    _open: dict[int, Shard] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def open(cls, path: PathLike) -> FeatureStore:
+        """Open a store: its first model and seed. No features are read.
+
+        Args:
+            path: the folder that ``encode_dataset`` wrote.
+
+        Returns:
+            The store.
+
+        Raises:
+            FileNotFoundError: if there is none.
+            ValueError: if it is not complete, damaged, or was written by a newer version of the library.
+        """
+        folder = Path(path)
+        index = read_index("FeatureStore.open", folder)
+        name, entry = next(iter(index["models"].items()))
+        return cls(folder, index, name, entry["seeds"][0], index["views"]["n_views"])._checked()
+
+    def _checked(self) -> FeatureStore:
+        missing = missing_shards(self.path, self.index, self.model, self.view_seed)
+        if missing or not (self.path / COLUMNS).is_file():
+            raise ValueError(
+                f"FeatureStore: {str(self.path)!r} is not complete: {len(missing)} of its files for model {self.model!r} and "
+                f"seed {self.view_seed} are missing; call encode_dataset again with the same settings to finish it"
+            )
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name of the dataset."""
+        return self.index["dataset"]["name"]
+
+    @property
+    def split(self) -> str:
+        """The part of the dataset."""
+        return self.index["dataset"]["split"]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class names in the order of the labels."""
+        return tuple(self.index["dataset"]["classes"])
+
+    @property
+    def template(self) -> str:
+        """The template of the dataset's prompts."""
+        return self.index["dataset"]["template"]
+
+    @property
+    def root(self) -> str | None:
+        """The folder of the dataset, which paths are relative to."""
+        return self.index["dataset"]["root"]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the models whose features are stored."""
+        return tuple(self.index["models"])
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the views whose features are stored for this model."""
+        return tuple(self.entry["seeds"])
+
+    @property
+    def entry(self) -> ModelEntry:
+        """What the index knows of this model."""
+        return self.index["models"][self.model]
+
+    def of_model(self, name: str) -> FeatureStore:
+        """Return the features of another model for the same views, as one of ``models``."""
+        if name not in self.index["models"]:
+            raise ValueError(f"FeatureStore: there are features of the models {list(self.models)}, but not of {name!r}")
+        seeds = self.index["models"][name]["seeds"]
+        return replace(self, model=name, view_seed=self.view_seed if self.view_seed in seeds else seeds[0])._checked()
+
+    def seed(self, seed: int) -> FeatureStore:
+        """Return the features of views of another seed, one of ``seeds``."""
+        if seed not in self.seeds:
+            raise ValueError(
+                f"FeatureStore: views of the seeds {list(self.seeds)} are stored, but not of {seed!r}; encode_dataset with "
+                f"seeds=[{seed}] adds them"
+            )
+        return replace(self, view_seed=seed)._checked()
+
+    def first_views(self, n: int) -> FeatureStore:
+        """Return the first ``n`` views of each image, which are those that ``n_views=n`` would have made."""
+        if not isinstance(n, int) or not 1 <= n <= self.n_views:
+            raise ValueError(
+                f"FeatureStore: {self.n_views} views of each image are stored, so n must be from 1 to that, but got {n!r}"
+            )
+        return replace(self, n_views=n)
+
+    def select(self, indices: Sequence[int] | Tensor) -> FeatureStore:
+        """Return only these samples, in this order.
+
+        Args:
+            indices: ints below the number of samples. A mask of bools is refused; ``mask.nonzero()[:, 0]`` has its indices.
+        """
+        chosen = torch.as_tensor(self._places(indices), dtype=torch.int64)
+        return replace(self, indices=chosen)
+
+    def __len__(self) -> int:
+        return self.index["dataset"]["n"] if self.indices is None else len(self.indices)
+
+    def __getitem__(self, index: int) -> tuple[Float[Tensor, "n e"], int]:
+        return self.features([index])[0], int(self._columns["labels"][self._places([index])[0]])
+
+    def features(self, indices: Sequence[int] | Tensor) -> Float[Tensor, "b n e"]:
+        """Return the features of samples, as float32.
+
+        Args:
+            indices: ints below the number of samples.
+
+        Returns:
+            Features ``(B, N, E)`` of unit length, on the CPU.
+
+        Raises:
+            ValueError: if one of the samples could not be read when the store was made; ``errors`` has all of them.
+        """
+        places = self._places(indices)
+        found = torch.empty(len(places), self.n_views, self.entry["width"])
+        size, first = self.index["shard_size"], 0
+        for number, group in groupby(places, lambda place: place // size):
+            rows = [place % size for place in group]
+            shard = self.shard(number)
+            if shard.errors and (bad := next((row for row in rows if row in shard.errors), None)) is not None:
+                raise ValueError(
+                    f"FeatureStore: sample {number * size + bad} of the dataset has no features: {shard.errors[bad]}. Leave it "
+                    "out with store.select([i for i in range(len(store)) if i not in store.errors])"
+                )
+            joint = rows == list(range(rows[0], rows[0] + len(rows)))
+            some = shard.features[rows[0] : rows[-1] + 1] if joint else shard.features[rows]
+            found[first : first + len(rows)] = some[:, : self.n_views]
+            first += len(rows)
+        return found
+
+    @property
+    def labels(self) -> Int[Tensor, " n"]:
+        """The label of each sample; -1 where it is not known because the sample could not be read."""
+        labels = self._columns["labels"]
+        return (labels if self.indices is None else labels[self.indices]).long()
+
+    @cached_property
+    def errors(self) -> dict[int, str]:
+        """The samples without features, by index, and why. Reads the notes of every file once."""
+        return {i: error for i in range(len(self)) if (error := self.error_of(i))}
+
+    def error_of(self, index: int) -> str:
+        """Return why a sample has no features; empty if it has."""
+        number, row = divmod(self._places([index])[0], self.index["shard_size"])
+        return self.shard(number).errors.get(row, "")
+
+    def sample_path(self, index: int) -> str | None:
+        """Return the path of a sample's image, as run files have it; None if it was no file."""
+        return text_at(self._columns["paths"], self._columns["path_ends"], self._places([index])[0]) or None
+
+    def loader(self, *, batch_size: int = 64, shuffle: bool = False, num_workers: int = 0) -> DataLoader[Any]:
+        """Return a loader of batches: features ``(B, N, E)`` and labels ``(B,)``.
+
+        Args:
+            batch_size: number of samples in a batch (default 64).
+            shuffle: whether to go through the samples in a random order (default False).
+            num_workers: number of processes that read (default 0).
+
+        Returns:
+            A ``torch.utils.data.DataLoader``.
+        """
+        return DataLoader(
+            _Batches(self), batch_size=batch_size, shuffle=shuffle, num_workers=num_workers, collate_fn=_alone
+        )
+
+    def verify(self) -> list[str]:
+        """Read every file that the selected samples use and compare its checksum.
+
+        Returns:
+            What is damaged: for each file the reason, and the samples in it. Empty if all is well.
+        """
+        size, found = self.index["shard_size"], []
+        numbers = (
+            range(-(-self.index["dataset"]["n"] // size))
+            if self.indices is None
+            else (self.indices // size).unique().tolist()
+        )
+        for number in numbers:
+            samples = shard_samples(self.index, number)
+            try:
+                check_tensors(shard_path(self.path, self.model, self.view_seed, number))
+            except (DamagedFileError, FileNotFoundError) as error:
+                found.append(f"samples {samples[0]} to {samples[-1]}: {error}")
+        try:
+            check_tensors(self.path / COLUMNS)
+        except (DamagedFileError, FileNotFoundError) as error:
+            found.append(f"labels and paths: {error}")
+        return found
+
+    @property
+    def data_identity(self) -> dict[str, Any]:
+        """What a run knows the selected samples by; see ``evaluation.dataset_identity``."""
+        known = self.index["dataset"]["identity"]
+        return (
+            known
+            if self.indices is None
+            else {**known, "digest": digest([known["digest"], self.indices]), "images": {}}
+        )
+
+    def shard(self, number: int) -> Shard:
+        """Return one file of features, mapped."""
+        if number not in self._open:
+            if len(self._open) >= KEPT_OPEN:
+                self._open.clear()
+            file = shard_path(self.path, self.model, self.view_seed, number)
+            samples = shard_samples(self.index, number)
+            try:
+                tensors, notes = map_tensors(file)
+                features = tensors["features"]
+            except (DamagedFileError, KeyError) as error:
+                raise DamagedFileError(
+                    f"{error}. It has samples {samples[0]} to {samples[-1]}; encode_dataset with the same settings mends it"
+                ) from error
+            errors = {int(row): error for row, error in json.loads(notes["errors"]).items()}
+            self._open[number] = Shard(features, errors)
+        return self._open[number]
+
+    @cached_property
+    def _columns(self) -> dict[str, Tensor]:
+        return map_tensors(self.path / COLUMNS)[0]
+
+    def _places(self, indices: Sequence[int] | Tensor) -> list[int]:
+        """Return indices as those of the whole dataset."""
+        listed = indices.tolist() if isinstance(indices, Tensor) else indices
+        n = len(self)
+        places = []
+        for index in listed:
+            if isinstance(index, bool) or not hasattr(index, "__index__"):
+                raise TypeError(
+                    f"FeatureStore: an index must be an int, but got {index!r}; a mask has them as mask.nonzero()[:, 0]"
+                )
+            place = operator.index(index)
+            if not -n <= place < n:
+                raise IndexError(f"FeatureStore: index {place} is out of range for {n} samples")
+            places.append(place % n)
+        return places if self.indices is None else self.indices[places].tolist()
+
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        return (self[i] for i in range(len(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("path", "index", "model", "view_seed", "n_views", "indices")
+        return {**{name: getattr(self, name) for name in names}, "_open": {}}
+
+    def __repr__(self) -> str:
+        shape = f"{self.n_views} views x {self.entry['width']}, {self.entry['dtype']}"
+        return f"<FeatureStore {self.name}/{self.split}: {len(self)} samples of {len(self.classes)} classes, {shape}>"
+
+
+@dataclass(frozen=True)
+class _Batches(Dataset[tuple[Tensor, Tensor]]):
+    """Batches of a store, read at once."""
+
+    store: FeatureStore
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
+        return self.store.features(indices), self.store.select(indices).labels
+
+
+def _alone(batch: Any) -> Any:
+    return batch
