@@ -65,15 +65,16 @@ def similarities(rewards: Sequence[RewardModel], views: Sequence[Tensor]) -> lis
     """Return the cosines ``(N, K)`` of the views of one image to the classes, for each reward model."""
     own = [prompts.context.device for _, prompts in rewards]
     encoded = [encode_views(m, one.to(at)) for (m, _), one, at in zip(rewards, views, own, strict=True)]
-    return feature_similarities(rewards, encoded, views[0].device)
+    return feature_similarities(rewards, encoded, [one.device for one in views])
 
 
 def feature_similarities(
-    rewards: Sequence[RewardModel], features: Sequence[Tensor], device: torch.device
+    rewards: Sequence[RewardModel], features: Sequence[Tensor], devices: Sequence[torch.device]
 ) -> list[Float[Tensor, "n k"]]:
-    """Return the cosines ``(N, K)`` of the features of one image's views to the classes, for each reward model."""
+    """Return the cosines ``(N, K)`` of the features of one image's views to the classes, for each reward model, on a device
+    for each."""
     found = []
-    for (model, prompts), each in zip(rewards, features, strict=True):
+    for (model, prompts), each, device in zip(rewards, features, devices, strict=True):
         own = each.to(prompts.context.device)
         with torch.no_grad():
             found.append((own @ start_features(model, prompts, own).mT).to(device))

@@ -28,7 +28,7 @@ from tpt_lib.evaluation.run.fill_store import (
 from tpt_lib.evaluation.run.items import Item, Items, make_views, read_ahead
 from tpt_lib.features.encode import device_of, encode_views
 from tpt_lib.features.store import FeatureStore
-from tpt_lib.features.store_index import COLUMNS, FORMAT, INDEX, Index, StoredType, check_model_name, shard_samples
+from tpt_lib.features.store_index import FORMAT, INDEX, Index, StoredType, check_model_name, shard_samples
 from tpt_lib.models.identity import check_known, identify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.types import PathLike, UnseededViewOptions
@@ -97,7 +97,7 @@ def encode_dataset(
     index = agree_on_index(folder, _index(model, dataset, identity, settings, seeds, dtype, name, shard_size))
     work = EncodeWork(model, samples, settings, dataset.root, len(dataset.classes), dtype, device, strict)
     rank, ranks = share()
-    left = tasks(folder, index, name, seeds)[rank::ranks]
+    left = tasks(folder, index, name, seeds, rank, ranks)
     if num_workers is None:
         num_workers = 0 if backend == "local" and device.type == "cpu" else 2
     with _bar(index, len(left), progress) as bar:
@@ -105,7 +105,7 @@ def encode_dataset(
             write_shard(folder, index, name, seed, shard, encoded)
             bar.update(len(encoded))
     with after_all_ranks():
-        if rank == 0 and not (folder / COLUMNS).is_file():
+        if rank == 0:
             complete(folder, index, name, seeds[0])
     return FeatureStore.open(folder).of_model(name).seed(seeds[0])
 

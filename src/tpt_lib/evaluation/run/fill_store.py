@@ -82,16 +82,13 @@ def agree_on_index(out: Path, wanted: Index) -> Index:
         return joined
 
 
-def tasks(out: Path, index: Index, model: str, seeds: Sequence[int]) -> list[tuple[int, int]]:
-    """Return what is to be done, as pairs (seed, number of a file): files that are missing, damaged, or have errors that
-    may pass."""
-    found = []
-    for seed in seeds:
-        missing = {*missing_shards(out, index, model, seed)}
-        for shard in range(shard_count(index)):
-            if shard in missing or not _is_whole(shard_path(out, model, seed, shard)):
-                found.append((seed, shard))
-    return found
+def tasks(
+    out: Path, index: Index, model: str, seeds: Sequence[int], rank: int = 0, ranks: int = 1
+) -> list[tuple[int, int]]:
+    """Return what is to be done by a rank, as pairs (seed, number of a file): files that are missing, damaged, or have
+    errors that may pass. Its share does not depend on what the others have done."""
+    every = [(seed, shard) for seed in seeds for shard in range(shard_count(index))]
+    return [(seed, shard) for seed, shard in every[rank::ranks] if not _is_whole(shard_path(out, model, seed, shard))]
 
 
 def write_shard(out: Path, index: Index, model: str, seed: int, shard: int, samples: Sequence[Encoded]) -> None:
@@ -110,8 +107,8 @@ def write_shard(out: Path, index: Index, model: str, seed: int, shard: int, samp
 
 
 def complete(out: Path, index: Index, model: str, seed: int) -> None:
-    """Write the labels and paths of all samples to one file, if the files of a model and a seed are all there."""
-    if missing_shards(out, index, model, seed):
+    """Write the labels and paths of all samples to one file, unless it is there, or a file of the model and seed is not."""
+    if _has_checksum(out / COLUMNS) or missing_shards(out, index, model, seed):
         return
     labels, paths = [], []
     for shard in range(shard_count(index)):
@@ -238,11 +235,18 @@ def _write_index(out: Path, index: Index) -> None:
 
 def _is_whole(file: Path) -> bool:
     """Return whether a file has its checksum and no error that may pass."""
+    return _has_checksum(file) and all(
+        is_final({"error": error})  # type: ignore[typeddict-item]
+        for error in json.loads(map_tensors(file)[1]["errors"]).values()
+    )
+
+
+def _has_checksum(file: Path) -> bool:
     try:
-        errors = json.loads(check_tensors(file)["errors"])
-    except (DamagedFileError, KeyError):
+        check_tensors(file)
+    except (DamagedFileError, FileNotFoundError):
         return False
-    return all(is_final({"error": error}) for error in errors.values())  # type: ignore[typeddict-item]
+    return True
 
 
 def _is_lock(file: Path) -> bool:

@@ -135,7 +135,7 @@ class Work:
     def _judged(self, rewards: Sequence[RewardModel], item: Item) -> list[Tensor]:
         """Return the cosines of an item's views to the classes under each reward model."""
         if item.features is not None:
-            return feature_similarities(rewards, item.reward_features, self.device)
+            return feature_similarities(rewards, item.reward_features, [self.device] * len(rewards))
         return similarities(rewards, [each.to(self.device) for each in item.reward_views])
 
 

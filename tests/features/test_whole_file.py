@@ -1,0 +1,90 @@
+import os
+
+import pytest
+import torch
+
+from tpt_lib.features.whole_file import (
+    DamagedFileError,
+    check_tensors,
+    join_texts,
+    map_tensors,
+    text_at,
+    write_tensors,
+    write_whole,
+)
+
+TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.arange(4, dtype=torch.int32), "c": torch.ones(3).half()}
+
+
+@pytest.fixture
+def file(tmp_path):
+    write_tensors(tmp_path / "some.safetensors", TENSORS, {"note": "é"})
+    return tmp_path / "some.safetensors"
+
+
+def test_what_is_written_is_read(file):
+    tensors, notes = map_tensors(file)
+    assert notes["note"] == "é"
+    assert tensors.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert tensors[name].dtype == tensor.dtype
+        assert tensors[name].equal(tensor)
+    assert check_tensors(file) == notes
+
+
+def test_writing_to_a_mapped_tensor_does_not_reach_the_file(file):
+    map_tensors(file)[0]["a"].zero_()
+    assert map_tensors(file)[0]["a"].equal(TENSORS["a"])
+    check_tensors(file)
+
+
+def test_every_changed_byte_of_the_tensors_is_found(file):
+    whole = file.read_bytes()
+    size = sum(tensor.nbytes for tensor in TENSORS.values())
+    for at in range(len(whole) - size, len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        file.write_bytes(changed)
+        with pytest.raises(DamagedFileError, match=r"its checksum is \w{8}, but was \w{8}"):
+            check_tensors(file)
+
+
+def test_a_changed_note_is_found(file):
+    file.write_bytes(file.read_bytes().replace("é".encode(), "è".encode()))
+    with pytest.raises(DamagedFileError, match="checksum"):
+        check_tensors(file)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 60, -1])
+def test_a_file_that_is_cut_short_is_refused(file, kept):
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(DamagedFileError, match=r"some\.safetensors"):
+        map_tensors(file)
+
+
+def test_a_file_of_another_program_is_refused(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(DamagedFileError, match="no checksum"):
+        map_tensors(tmp_path / "other.safetensors")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(file, monkeypatch):
+    before = file.read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(file, b"new")
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_texts_come_back_one_by_one():
+    texts = ["a/1.png", "", "ü/2.png", "bad\udcff.png", ""]
+    joined, ends = join_texts(texts)
+    assert [text_at(joined, ends, i) for i in range(5)] == texts
+    assert text_at(*join_texts([""]), 0) == ""
