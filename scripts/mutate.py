@@ -74,7 +74,7 @@ EQUIVALENT = {
     "views.augmix_operations:translate_x number#2": "an image moved out of its frame has no columns left to be written to",
     "views.crops:_middle comparison#1": "where the ratios are equal, both branches give the whole image",
     "views.augment:augment_views number#10": "images taken ahead are put back before the others",
-    "models.identity:_mark number#1": "no version is negative, so any negative number stands for a missing one",
+    "models.identity:_marks number#1": "no version is negative, so any negative number stands for a missing one",
     "methods.zero_shot:zero_shot_predict number#1": "row 0 of the logits does not depend on the rows after it",
 }
 

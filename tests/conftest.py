@@ -17,6 +17,19 @@ def seeded():
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_shape_checks():
+    """Know wrapped models for what they are: every checked call asks, and Python 3.11 runs all their properties to answer."""
+    from tpt_lib.models.module_clip import ModuleClip
+    from tpt_lib.models.protocol import ClipLike
+
+    class Quick(type(ClipLike)):
+        def __instancecheck__(cls, instance):
+            return type(instance) is ModuleClip or super().__instancecheck__(instance)
+
+    ClipLike.__class__ = Quick
+
+
 @pytest.fixture
 def no_shape_checks():
     """Turns jaxtyping's checks off, so that the library's own errors show."""

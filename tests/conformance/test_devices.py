@@ -11,6 +11,7 @@ import math
 import pytest
 import torch
 from support.cases import problem_of
+from support.marking import slow_but
 from support.prompting import NAMES, cocoop, coop, words
 from support.simulated import DEVICE, counting, on_host, to_simulated
 from support.zoo import ZOO, fresh
@@ -93,7 +94,7 @@ def predict(name, model, prompts, views):
 
 
 @pytest.mark.parametrize("name", list_methods())
-@pytest.mark.parametrize("kind", [words, coop, cocoop])
+@pytest.mark.parametrize("kind", slow_but([words], [words, coop, cocoop]))
 def test_a_method_predicts_what_it_does_on_the_cpu(name, kind):
     cpu, device = both()
     views = noise(8, 3, 32, 32)
@@ -151,7 +152,7 @@ def halve_image_tower(model, dtype):
         tower._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
-HALF = [(torch.float16, 0.01), (torch.bfloat16, 0.05)]
+HALF = slow_but([(torch.float16, 0.01)], [(torch.float16, 0.01), (torch.bfloat16, 0.05)])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), HALF)

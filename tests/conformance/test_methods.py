@@ -11,6 +11,7 @@ import pytest
 import torch
 from support import rewards
 from support.cases import state
+from support.marking import slow_but
 from support.prompting import NAMES, cocoop, coop, words
 from support.simulated import to_simulated
 from support.zoo import fresh
@@ -123,7 +124,7 @@ def test_the_order_of_classes_is_that_of_the_output(name):
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
-@pytest.mark.parametrize("kind", [words, coop, cocoop])
+@pytest.mark.parametrize("kind", slow_but([words, cocoop], [words, coop, cocoop]))
 def test_a_batch_is_one_at_a_time(name, kind):
     prompts, views = kind(model()), views_of(15).reshape(3, 5, 3, 32, 32)
     options = [{}, {"fraction": 0.4}] if name in ("view_average", "view_vote") else [{}]
@@ -157,7 +158,7 @@ def test_the_model_and_the_tensors_are_untouched(name):
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", slow_but([torch.float16], [torch.float16, torch.bfloat16, torch.float64]))
 def test_features_of_other_precisions(name, dtype):
     """They are taken for the numbers that they are: the result is that of the same numbers in float32."""
     prompts, features = words(model()), encode_views(model(), views_of()).to(dtype)
@@ -168,7 +169,7 @@ def test_features_of_other_precisions(name, dtype):
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("mode", slow_but([torch.inference_mode], [torch.no_grad, torch.inference_mode]))
 def test_inside_the_callers_modes(name, mode):
     want = predict(name, words(model()), views_of())
     with mode():

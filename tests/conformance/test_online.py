@@ -2,11 +2,13 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 
 import pytest
 import torch
 from support.cases import state as state_of
+from support.marking import slow_but
 from support.prompting import words
 from support.simulated import DEVICE, counting, on_host, to_simulated
 from support.streams import CLASSES, METHODS, stream_of
@@ -102,8 +104,9 @@ def test_states_keep_their_shapes_and_hold_no_graph(method):
 
 
 @each
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("row", [0, 3])
+@pytest.mark.parametrize(
+    ("value", "row"), slow_but([(math.nan, 0), (math.inf, 3)], list(itertools.product([math.nan, math.inf], [0, 3])))
+)
 def test_what_is_not_finite_does_not_poison_the_state(method, value, row):
     model, prompts, images, _ = stream_of(10)
     state = fold(method, model, prompts, images[:6])

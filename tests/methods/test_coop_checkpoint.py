@@ -1,12 +1,14 @@
 """CoOp's checkpoints: a run that was interrupted, or met what is not finite, resumes where it was."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 from support.cases import model_of
 from support.command_line import save
 from support.fitting import DECAY, LABELS, MOMENTUM, NAMES, features_of
+from support.marking import slow_but
 from support.zoo import fresh
 
 import tpt_lib
@@ -40,8 +42,9 @@ class Scripted(torch.optim.SGD):
         return super().step(closure)
 
 
-@pytest.mark.parametrize("fit", [fit_coop, fit_cocoop])
-@pytest.mark.parametrize("patience", [None, 5])
+@pytest.mark.parametrize(
+    ("fit", "patience"), slow_but([(fit_coop, 5), (fit_cocoop, None)], list(product([fit_coop, fit_cocoop], [None, 5])))
+)
 def test_an_interrupted_run_resumes_where_it_was(fit, patience, tmp_path):
     model, features = model_of(), features_of(20)
     labels = torch.arange(20) % 3
@@ -70,8 +73,9 @@ def test_an_interrupted_run_resumes_where_it_was(fit, patience, tmp_path):
     assert not list(tmp_path.glob("*.part"))
 
 
-@pytest.mark.parametrize("fit", [fit_coop, fit_cocoop])
-@pytest.mark.parametrize("at", [7, 9])  # the first and the last step of the third epoch
+@pytest.mark.parametrize(  # the first and the last step of the third epoch
+    ("fit", "at"), slow_but([(fit_coop, 7), (fit_cocoop, 9)], list(product([fit_coop, fit_cocoop], [7, 9])))
+)
 def test_a_gradient_that_is_not_finite_ends_learning_at_the_epoch_before(fit, at, tmp_path):
     model, features = model_of(), features_of()
     prompts = class_prompts(model, NAMES)

@@ -3,12 +3,13 @@
 import pytest
 import torch
 from oracles.online import plain_dmn
+from support.marking import slow_but
 from support.streams import stream_of
 
 from tpt_lib.methods import dmn, fold, stream
 
 
-@pytest.mark.parametrize("number", [1, 2, 32])
+@pytest.mark.parametrize("number", slow_but([2], [1, 2, 32]))
 @pytest.mark.parametrize(("capacity", "weight"), [(50, 1.0), (2, 1.0), (1, 3.0)])
 def test_as_the_plain_program(number, capacity, weight):
     model, prompts, images, text = stream_of(40, number)

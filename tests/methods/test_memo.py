@@ -10,6 +10,7 @@ import torchvision
 from oracles.memo import plain_memo
 from oracles.tpt import plain_loss
 from support.classifiers import ARCHITECTURES, Tied, classifier, close, size_of, views_of
+from support.marking import slow_but
 from torch import nn
 
 import tpt_lib
@@ -17,7 +18,7 @@ from tpt_lib import memo_classify
 from tpt_lib.methods import memo_predict
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", slow_but(["mobilenet_v3_small", "squeezenet1_1", "vit_b_16", "swin_t"], ARCHITECTURES))
 def test_memo_is_the_plain_method(name):
     module, views = classifier(name), views_of(size=size_of(name))
     found = memo_predict(module, views, lr=0.5, chunk=4)

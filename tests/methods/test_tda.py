@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from oracles.online import nats, plain_tda
+from support.marking import slow_but
 from support.streams import close, stream_of
 
 from tpt_lib.methods import boostadapter, dpe, fold, stream, tda
@@ -13,7 +14,7 @@ from tpt_lib.methods.cache import Cache, affinity, insert
 
 
 @pytest.mark.parametrize("recipe", ["plain", "views"])
-@pytest.mark.parametrize("number", [1, 2, 12, 40])
+@pytest.mark.parametrize("number", slow_but([1, 12], [1, 2, 12, 40]))
 def test_as_the_plain_program(recipe, number):
     model, prompts, images, text = stream_of(40, number)
     close(stream(tda(recipe=recipe), model, prompts, images), plain_tda(images, text, 100.0, recipe))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import open_clip
 import pytest
+from support.marking import slow_but
 
 from tpt_lib.models.module_clip import ModuleClip
 
@@ -49,7 +50,12 @@ FAMILIES = [  # name, class of the image tower, reason for the full-length text 
 ]
 
 
-@pytest.mark.parametrize(("name", "image_tower", "reason"), FAMILIES)
+LIKE_OTHERS = ("MobileCLIP-S2", "MobileCLIP2-S4", "EVA02-B-16", "convnext_large_d", "ViT-H-14-worldwide")
+LONG = ("mt5-base-ViT-B-32", "nllb-clip-base-siglip")
+QUICK = [family for family in FAMILIES if family[0] not in (*LIKE_OTHERS, *LONG)]
+
+
+@pytest.mark.parametrize(("name", "image_tower", "reason"), slow_but(QUICK, FAMILIES))
 def test_wrapped_equals_module(name, image_tower, reason):
     module = architectures.build(name)
     trunk = getattr(module.visual, "trunk", None)

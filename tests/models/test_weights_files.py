@@ -7,6 +7,7 @@ import pytest
 import safetensors.torch
 import torch
 from support.cases import SMALL
+from support.marking import slow_but
 from support.zoo import clip_tokenizer, transformers_model
 
 import tpt_lib
@@ -44,7 +45,7 @@ DAMAGED = {
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("damage", DAMAGED)
-@pytest.mark.parametrize("suffix", [".pt", ".bin", ".safetensors"])
+@pytest.mark.parametrize("suffix", slow_but([".pt", ".safetensors"], [".pt", ".bin", ".safetensors"]))
 @pytest.mark.parametrize("folder", [False, True])
 def test_damaged_weights_are_named(folder, suffix, damage, state, tmp_path):
     cut, says = DAMAGED[damage]

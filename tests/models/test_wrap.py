@@ -19,6 +19,7 @@ def heavy(module):
     ).stdout
 
 
+@pytest.mark.slow
 def test_importing_the_room_is_light():
     assert heavy("tpt_lib.models").split() == []
 

@@ -8,13 +8,14 @@ from support.device_costs import (
     ENCODE,
     EVALUATE,
     LAYERS,
+    MANY_CLASSES,
     ONE,
     WORKER,
     calls_of,
     narrow_module,
 )
 
-LONG = (EVALUATE, WORKER)
+LONG = (EVALUATE, WORKER, MANY_CLASSES)
 
 
 @functools.cache

@@ -29,6 +29,7 @@ def test_import_is_light():
     assert imported("import tpt_lib") == set()
 
 
+@pytest.mark.slow
 def test_that_the_test_of_light_import_can_fail(tmp_path):
     (tmp_path / "matplotlib.py").write_text("")
     assert imported(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tpt_lib, matplotlib") == {"matplotlib"}

@@ -11,10 +11,7 @@ from tpt_lib.cli import main
 
 STYLE = "noto-v1"
 
-
-@functools.cache
-def tiny():
-    return tpt_lib.load_tiny()
+tiny = functools.cache(tpt_lib.load_tiny)
 
 
 def save(path, seed=0):

@@ -1,11 +1,13 @@
 """Tuning few of many classes, against a plain program that masks the logits of all."""
 
 import functools
+import itertools
 
 import pytest
 import torch
 import torch.nn.functional as F
 from support.cases import meta_net, model_of, views_for
+from support.marking import slow_but
 from support.zoo import fresh
 
 import tpt_lib
@@ -60,8 +62,10 @@ def plain(model, prompts, views, count, steps, lr):
     return [leaf.detach() for leaf in leaves], text.detach(), torch.stack(losses), listed
 
 
-@pytest.mark.parametrize("layout", ["ragged", "padded"])
-@pytest.mark.parametrize("steps", [1, 3])
+STEPS_AND_LAYOUTS = slow_but([(1, "padded"), (3, "ragged")], list(itertools.product([1, 3], ["ragged", "padded"])))
+
+
+@pytest.mark.parametrize(("steps", "layout"), STEPS_AND_LAYOUTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_shortlist_is_the_plain_method_with_masked_logits(kind, steps, layout):
     model, prompts, views = setting(kind)

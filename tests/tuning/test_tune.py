@@ -1,6 +1,7 @@
 """Tuning against the literal transcription of the method in ``oracles/tpt.py``, its laws, and what goes wrong."""
 
 import functools
+import itertools
 import warnings
 
 import hypothesis
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from oracles.tpt import Put, float64, plain_bongard, plain_text, plain_tpt
 from support.cases import Recorder, assert_same_tokens, largest, meta_net, model_of, views_for
+from support.marking import slow_but
 from support.zoo import fresh
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -53,9 +55,12 @@ def case(name, kind):
     return Case(name, kind)
 
 
+MODELS = ["open_clip-vit", "open_clip-resnet", "transformers-clip", "open_clip-coca"]
+
+
 @pytest.mark.parametrize("kind", CONTEXTS)
-@pytest.mark.parametrize("name", ["open_clip-vit", "open_clip-resnet", "transformers-clip", "open_clip-coca"])
-@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("name", slow_but(["open_clip-vit", "open_clip-coca"], MODELS))
+@pytest.mark.parametrize("steps", slow_but([1, 5], [1, 2, 5]))
 def test_tuning_is_the_plain_method(name, kind, steps):
     this = case(name, kind)
     tuned = tune_prompt(this.model, this.prompts, this.views, steps=steps)
@@ -68,8 +73,10 @@ def test_tuning_is_the_plain_method(name, kind, steps):
     assert tuned.losses.shape == (steps + 1,)
 
 
-@pytest.mark.parametrize("layout", ["ragged", "padded"])
-@pytest.mark.parametrize("steps", [1, 3])
+STEPS_AND_LAYOUTS = slow_but([(1, "padded"), (3, "ragged")], list(itertools.product([1, 3], ["ragged", "padded"])))
+
+
+@pytest.mark.parametrize(("steps", "layout"), STEPS_AND_LAYOUTS)
 @pytest.mark.parametrize("kind", ["words", "around", "cocoop", "class-specific"])
 def test_several_images_give_what_one_at_a_time_gives(kind, steps, layout, monkeypatch):
     monkeypatch.setattr(tpt_lib.text.packing, "FEW", 0)

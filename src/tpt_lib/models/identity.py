@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -106,19 +106,15 @@ def check_known(caller: str, identity: Mapping[str, Any], *files: Path) -> None:
 
 def module_parts(modules: Iterable[nn.Module]) -> list[object]:
     """Return modules with their settings (a tuple for each), functions, tensors and hooks."""
-    several = list(modules)
-    return [*several, *(part for module in several for part in _own_parts(module))]
-
-
-def _own_parts(module: nn.Module) -> list[object]:
-    """Return the settings (one tuple), functions, tensors and hooks of a module, without its submodules."""
-    if _is_compiled(module):
-        return []
-    own = vars(module)
-    settings = tuple((k, v) for k, v in own.items() if isinstance(v, _SETTINGS) and k not in _NOT_CONTENT)
-    held = [v for k, v in own.items() if k not in _NOT_CONTENT and (isinstance(v, Tensor) or callable(v))]  # a mask, …
-    tables = [own[name] for name in ("_parameters", "_buffers", *_HOOKS)]
-    return [settings, *held, *(part for table in tables for part in table.values() if part is not None)]
+    parts: list[object] = list(modules)
+    for own in [vars(module) for module in parts if not _is_compiled(module)]:
+        parts.append(tuple((k, v) for k, v in own.items() if isinstance(v, _SETTINGS) and k not in _NOT_CONTENT))
+        parts += [
+            v for k, v in own.items() if k not in _NOT_CONTENT and (isinstance(v, Tensor) or callable(v))
+        ]  # a mask, …
+        tables = [own[name] for name in ("_parameters", "_buffers", *_HOOKS)]
+        parts += [part for table in tables for part in table.values() if part is not None]
+    return parts
 
 
 def _content(part: object) -> object:
@@ -162,7 +158,7 @@ class Fingerprint:
     marks: tuple[Hashable, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "marks", tuple(_mark(part) for part in self.parts))
+        object.__setattr__(self, "marks", tuple(_marks(self.parts)))
 
     def same(self, other: Fingerprint | None) -> bool:
         """Return whether both were made of the same parts, unchanged in between."""
@@ -195,8 +191,10 @@ def text_fingerprint(model: ClipLike) -> Fingerprint | None:
     return None if parts is None else Fingerprint(list(parts()))
 
 
-def _mark(part: object) -> Hashable:
-    if isinstance(part, Tensor):
-        version = -1 if part.is_inference() else part._version
-        return id(part), part.data_ptr(), version, part.dtype, part.shape
-    return part if isinstance(part, tuple) else (type(part), id(part))
+def _marks(parts: list[object]) -> Iterator[Hashable]:
+    for part in parts:
+        if isinstance(part, Tensor):
+            version = -1 if part.is_inference() else part._version
+            yield id(part), part.data_ptr(), version, part.dtype, part.shape
+        else:
+            yield part if isinstance(part, tuple) else (type(part), id(part))

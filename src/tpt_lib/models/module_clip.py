@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -173,9 +174,7 @@ def as_tokenizer(tokenizer: TokenizerLike | None, context_length: int, vocab_siz
         TypeError: if the tokenizer cannot be called.
     """
     if tokenizer is None:
-        import open_clip
-
-        own = open_clip.SimpleTokenizer(context_length=context_length)
+        own = _clip_tokenizer(context_length)
         if vocab_size != own.vocab_size:
             raise ValueError(
                 f"wrap: this model has {vocab_size} tokens, CLIP's tokenizer {own.vocab_size}, so it needs its own; "
@@ -190,3 +189,11 @@ def as_tokenizer(tokenizer: TokenizerLike | None, context_length: int, vocab_siz
             f"wrap: tokenizer must be a function from a list of texts to padded ids, but got {type(tokenizer).__name__}"
         )
     return inner
+
+
+@cache
+def _clip_tokenizer(context_length: int) -> Any:
+    """Return CLIP's own tokenizer, read once: to read its vocabulary takes longer than to wrap a model."""
+    import open_clip
+
+    return open_clip.SimpleTokenizer(context_length=context_length)

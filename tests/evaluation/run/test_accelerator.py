@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from support import rewards
+from support.marking import slow_but
 from support.noise_runs import METHODS, NAMES, Noise, content, model, noise, run
 from support.simulated import to_simulated
 from support.zoo import fresh
@@ -21,6 +22,14 @@ def on_device():
     return tpt_lib.wrap(to_simulated(fresh("open_clip-vit").module))
 
 
+@pytest.fixture(scope="module")
+def on_the_cpu(tmp_path_factory):
+    """The file of a run on the CPU, with one bad image."""
+    path = tmp_path_factory.mktemp("runs") / "cpu.jsonl"
+    run(path, Noise(6, bad=[1]), seeds=(0, 1))
+    return path
+
+
 def assert_same_rows(path, other, atol=1e-3):
     """Views of an accelerator may differ by a level."""
     for got, want in zip(content(path)[1:], content(other)[1:], strict=True):
@@ -31,12 +40,13 @@ def assert_same_rows(path, other, atol=1e-3):
             assert got["methods"][name]["entropy"] == pytest.approx(result["entropy"], abs=10 * atol)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 5, "num_workers": 1}])
-def test_rows_are_those_of_a_cpu(options, tmp_path):
-    data = Noise(6, bad=[1])
-    run(tmp_path / "cpu.jsonl", data, seeds=(0, 1))
-    run(tmp_path / "device.jsonl", data, seeds=(0, 1), model=on_device(), **options)
-    assert_same_rows(tmp_path / "device.jsonl", tmp_path / "cpu.jsonl")
+BATCHES = [{}, {"batch_size": 4}, {"batch_size": 5, "num_workers": 1}]
+
+
+@pytest.mark.parametrize("options", slow_but([BATCHES[0], BATCHES[2]], BATCHES))
+def test_rows_are_those_of_a_cpu(options, on_the_cpu, tmp_path):
+    run(tmp_path / "device.jsonl", Noise(6, bad=[1]), seeds=(0, 1), model=on_device(), **options)
+    assert_same_rows(tmp_path / "device.jsonl", on_the_cpu)
 
 
 def test_a_reward_model_sees_its_own_views_there(tmp_path):

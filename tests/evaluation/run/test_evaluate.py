@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 from support import rewards
+from support.marking import slow_but
 from support.noise_runs import METHODS, NAMES, Noise, assert_close, content, model, noise, run
 from support.runs import refuse_to_write
 
@@ -52,7 +53,7 @@ def test_a_finished_run_on_a_read_only_disk_is_read(whole, monkeypatch):
     assert [said["n"] for said in run(whole, seeds=(0, 1)).rows()] == [12, 12]
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("num_workers", slow_but([2], [1, 2]))
 def test_workers_change_nothing(num_workers, whole, tmp_path):
     run(tmp_path / "run.jsonl", seeds=(0, 1), num_workers=num_workers)
     assert content(tmp_path / "run.jsonl") == content(whole)
@@ -70,10 +71,12 @@ def test_the_callers_generator_is_not_drawn_from(tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize(
-    "methods",
-    [["zero_shot", "tpt"], ("zero-shot", "TPT"), [zero_shot_predict, tpt_predict], {"zero-shot": "zero_shot", "TPT": "tpt"}],
-)  # fmt: skip
+FORMS = [
+    ["zero_shot", "tpt"], ("zero-shot", "TPT"), [zero_shot_predict, tpt_predict], {"zero-shot": "zero_shot", "TPT": "tpt"}
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("methods", FORMS[:1] + [pytest.param(form, marks=pytest.mark.slow) for form in FORMS[1:]])
 def test_methods_in_every_form(methods, whole, tmp_path):
     run(tmp_path / "run.jsonl", methods=methods, seeds=(0, 1))
     assert content(tmp_path / "run.jsonl") == content(whole)

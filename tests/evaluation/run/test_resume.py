@@ -13,6 +13,7 @@ import time
 import pytest
 import torch
 from support.command_line import save
+from support.marking import slow_but
 from support.noise_runs import METHODS, NAMES, Noise, OwnClip, content, environment, lines_of, model, noise, run
 from support.zoo import fresh
 
@@ -179,7 +180,7 @@ def test_a_missing_torchmetrics_is_named_before_the_work(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("cut", [1, 7, 40])
+@pytest.mark.parametrize("cut", slow_but([1, 40], [1, 7, 40]))
 def test_half_a_line_is_dropped(cut, whole, tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_bytes(b"".join(whole.read_bytes().splitlines(keepends=True)[:9])[:-cut])
