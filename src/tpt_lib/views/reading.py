@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import UInt8
@@ -148,7 +148,7 @@ def read_encoded(data: bytes, name: str) -> UInt8[Tensor, "3 h w"]:
     return _decoded(io.BytesIO(data), name)
 
 
-def _decoded(source: str | os.PathLike[str] | IO[bytes], name: str) -> Tensor:
+def _decoded(source: str | os.PathLike[str] | io.BytesIO, name: str) -> Tensor:
     import PIL.Image
 
     try:

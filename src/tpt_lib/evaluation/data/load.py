@@ -8,13 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles
 from tpt_lib.evaluation.data.folders import Listing, read_folder
+from tpt_lib.evaluation.data.hugging_face import hugging_face_kind, read_hugging_face
 from tpt_lib.evaluation.data.registered import checked_names, load_registered, warn_if_permuted
 from tpt_lib.evaluation.data.registry import ENTRIES
+from tpt_lib.evaluation.data.stream import read_stream
 from tpt_lib.evaluation.data.tables import TABLES, read_table
+from tpt_lib.evaluation.data.tar_format import is_tar
+from tpt_lib.evaluation.data.tar_shards import expand_braces, read_shards
 
 __all__ = ["list_datasets", "load_dataset"]
 
@@ -45,16 +49,20 @@ def load_dataset(
 
     Args:
         source: one of ``list_datasets()``; the path of a folder with one folder of images per class; a CSV, TSV or Parquet
-            file of paths and labels; or a torch dataset of (image, label).
+            file of paths and labels; tar shards in the layout of webdataset, as ``"shards-{000..009}.tar"``, a list, or a
+            folder of them; a dataset of the Hugging Face library; a torch dataset of (image, label); or a stream of (image,
+            label) without a length: an ``IterableDataset``, or a function that returns an iterator. A stream is read once to
+            count its samples, and must yield them in the same order each time.
         root: location of a dataset with a name: its own folder, or the folder that holds all of them.
             ``docs/datasets.md`` lists the expected files. For a table, the folder that relative paths start from (default:
-            the folder of the table).
+            the folder of the table). Other paths are relative to it.
         split: ``"test"`` (default), ``"val"`` or ``"train"``, where the dataset has it; a domain of PACS, or a corruption and
             severity of ImageNet-C, such as ``"fog/3"``; for Bongard-HOI one of its four splits, such as
             ``"unseen_act_unseen_obj"``.
         classes: names to use instead of those found, in the order of the labels. Needed where labels are numbers.
-        image: name of the column of images (default: guessed from names and types).
-        label: name of the column of labels (default: guessed from names and types).
+        image: column of the images of a table or a Hugging Face dataset, or part of a tar file's samples, such as ``"png"``
+            (default: guessed from names and types).
+        label: column or part of the labels (default: guessed likewise).
         subset: accept a part of the dataset (default False): a number of images other than the published one, missing
             classes, missing files. Class names remain those of the whole dataset.
         seed: fixes which images of a Bongard problem are its queries (default 0).
@@ -76,12 +84,14 @@ def load_dataset(
     >>> load_dataset(folder / "photos.csv")
     <EvalSet photos/test: 2 samples of 2 classes, 'a photo of a {}.', crop>
     """
+    if isinstance(source, list | tuple) and source and all(isinstance(one, str | os.PathLike) for one in source):
+        return _from_shards(source, root, split, classes, image, label, subset=subset)
     if not isinstance(source, str | os.PathLike):
         if root is not None or subset:
             raise ValueError(
                 f"load_dataset: root and subset have no effect on a {type(source).__name__}; leave them out"
             )
-        return _from_torch(source, classes, split)
+        return _from_object(source, split, classes, image, label)
     if not str(source).strip():
         raise ValueError(f"load_dataset: pass a folder or one of the names {', '.join(ENTRIES)}, but got {source!r}")
     path = Path(source).expanduser()
@@ -89,6 +99,10 @@ def load_dataset(
         folder = path.parent if root is None else _existing_folder(root)
         found = read_table(path, folder, image=image, label=label, classes=classes, subset=subset)
         return _eval_set(path.stem, found, split, folder)
+    place = Path(root or "", path)
+    if is_tar(source) or _has_shards(place):
+        shards = sorted(filter(is_tar, place.iterdir())) if place.is_dir() else expand_braces(str(path))
+        return _from_shards(shards, root, split, classes, image, label, subset=subset)
     if image is not None or label is not None:
         raise ValueError(
             f"load_dataset: image and label name columns, which {str(source)!r} does not have; leave them out"
@@ -96,17 +110,63 @@ def load_dataset(
     key = str(source).lower().replace("_", "-")
     if isinstance(source, str) and key in ENTRIES:
         return load_registered(ENTRIES[key], _root(key, root), split, classes, subset=subset, seed=seed)
-    folder = Path(root or "", source).expanduser()
-    if not folder.is_dir():
+    if not place.is_dir():
         raise FileNotFoundError(_not_found(source, key))
-    found = read_folder(folder, classes, subset=subset)
+    found = read_folder(place, classes, subset=subset)
     if classes is not None:
-        found = found._replace(classes=tuple(checked_names(folder.resolve().name, classes, found.classes)))
-    return _eval_set(folder.resolve().name, found, split, folder)
+        found = found._replace(classes=tuple(checked_names(place.resolve().name, classes, found.classes)))
+    return _eval_set(place.resolve().name, found, split, place)
 
 
 def _eval_set(name: str, found: Listing, split: str, root: Path) -> EvalSet:
     return EvalSet(name, ImageFiles(found.paths, found.labels), found.classes, split=split, root=str(root))
+
+
+def _has_shards(folder: Path) -> bool:
+    """Return whether this is a folder of tar files, without class folders."""
+    return folder.is_dir() and any(map(is_tar, folder.iterdir())) and not any(one.is_dir() for one in folder.iterdir())
+
+
+def _from_shards(
+    source: Sequence[str | os.PathLike[str]],
+    root: str | os.PathLike[str] | None,
+    split: str,
+    classes: Sequence[str] | None,
+    image: str | None,
+    label: str | None,
+    *,
+    subset: bool,
+) -> EvalSet:
+    if odd := [one for one in source if not is_tar(one)]:
+        raise ValueError(
+            f"load_dataset: a list must be of tar files, or of (image, label), but {str(odd[0])!r} is no tar file"
+        )
+    if subset:
+        raise ValueError("load_dataset: subset has no effect on tar files; list those that you want")
+    shards = [Path(root or "", one).expanduser() for one in source]
+    samples, names = read_shards(shards, image, label, classes)
+    name = shards[0].name.split(".")[0].rstrip("0123456789-_") or shards[0].absolute().parent.name
+    return EvalSet(name, samples, names, split=split)
+
+
+def _from_object(
+    source: Any, split: str, classes: Sequence[str] | None, image: str | None, label: str | None
+) -> EvalSet:
+    if hugging_face_kind(source):
+        data = read_hugging_face(source, split, image, label, classes)
+        if data.own is not None and classes is not None:
+            checked_names(data.name, classes, data.own)
+        return EvalSet(data.name, data.samples, data.classes, split=data.split)
+    kind = type(source).__name__
+    if image is not None or label is not None:
+        raise ValueError(f"load_dataset: image and label name columns, which a {kind} does not have; leave them out")
+    if isinstance(source, DataLoader):
+        raise ValueError("load_dataset: a DataLoader yields batches that were prepared already; pass its dataset")
+    indexed = hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset)
+    if indexed or not (isinstance(source, Iterable) or callable(source)):
+        return _from_torch(source, classes, split)
+    stream, names = read_stream(source, getattr(source, "classes", None) if classes is None else classes)
+    return EvalSet(getattr(source, "__name__", kind), stream, names, split=split)
 
 
 def _from_torch(dataset: Any, classes: Sequence[str] | None, split: str) -> EvalSet:

@@ -33,11 +33,11 @@ def load_registered(
         return EvalSet(entry.name, problems, ("positive", "negative"), "{}.", entry.recipe, split, str(root))
     _check_split(entry, split)
     if entry.family == "cifar":
-        samples = read_cifar(entry, root, split)
+        images = read_cifar(entry, root, split)
         names = entry.names if classes is None else checked_names(entry.name, classes, entry.names)
         if not subset:
-            _check_count(entry, len(samples), split, samples.file)
-        return EvalSet(entry.name, samples, names, split=split, recipe=entry.recipe)
+            _check_count(entry, len(images), split, images.file)
+        return EvalSet(entry.name, images, names, split=split, recipe=entry.recipe)
     found, split = _listing(entry, root, split, subset=subset)
     if not subset:
         _check_classes(entry, found)
