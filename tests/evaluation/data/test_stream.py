@@ -158,3 +158,12 @@ def test_a_forked_process_starts_again(monkeypatch):
     monkeypatch.setattr("os.getpid", lambda: -1)
     found.samples[3]
     assert source.read == 4
+
+
+def test_a_stream_is_encoded_as_its_samples_are(tmp_path):
+    model, options = tpt_lib.load_tiny(), {"dtype": "float32", "n_views": 2, "shard_size": 3}
+    plain = tpt_lib.encode_dataset(model, EvalSet("x", Noise(COUNT), NAMES), tmp_path / "plain", **options)
+    stream = tpt_lib.encode_dataset(model, load_dataset(noise, classes=NAMES), tmp_path / "stream", **options)
+    for i in range(COUNT):
+        assert torch.equal(stream[i][0], plain[i][0])
+        assert stream[i][1] == plain[i][1] == i % len(NAMES)
