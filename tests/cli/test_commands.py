@@ -144,6 +144,18 @@ def test_datasets(capsys, tmp_path):
         r"^imagenet-r .*no: imagenet-r: 200 of 200 classes have no images: 'goldfish'", out, flags=re.MULTILINE
     )
     assert re.search(r"^dtd .*no: dtd: no split_zhou", out, flags=re.MULTILINE)
+    assert re.search(r"^pacs .*no: pacs: no folder 'art_painting' in", out, flags=re.MULTILINE)
+
+
+def test_a_table_with_the_folder_of_its_images(capsys, tmp_path):
+    save(tmp_path / "photos/1.png")
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/mine.csv").write_text("path,label\n1.png,cat\n")
+    for table in (tmp_path / "lists/mine.csv", "lists/mine.csv"):
+        line = f"evaluate --dataset {table} --root photos --classes cat dog --methods zero_shot --n-views 1 --json"
+        code, out, _ = ran(capsys, line)
+        assert (code, json.loads(out)["rows"][0]["n"]) == (0, 1)
+    assert len(list(tmp_path.glob("mine-*.jsonl"))) == 1
 
 
 def test_demo_is_called(capsys, monkeypatch):

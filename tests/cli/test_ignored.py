@@ -59,7 +59,7 @@ def test_a_folder_has_no_splits(capsys, tmp_path):
     save(tmp_path / "animals/cat/1.png")
     for command in ("evaluate", "compare"):
         assert refused(capsys, f"{command} --dataset animals --split val").startswith(
-            "--split: a folder of class folders"
+            "--split: a folder or file has no splits"
         )
         line = f"{command} --dataset {tmp_path / 'animals'} --root /data"
         assert refused(capsys, line).startswith("--root: no effect on the absolute path")

@@ -3,10 +3,10 @@
 import functools
 
 import pytest
+from support.registry import OF_THE_PAPER
 
 import tpt_lib
 from tpt_lib import get_method, list_methods, tpt_predict, zero_shot_predict
-from tpt_lib.evaluation.data.registry import ENTRIES
 from tpt_lib.evaluation.published import follower_numbers
 from tpt_lib.methods import MethodEntry, OnlineMethod, base, method, prompt_ensemble_predict
 from tpt_lib.methods.presets import PRESETS
@@ -108,7 +108,7 @@ def test_a_keyword_beats_a_preset():
 
 
 def test_presets_are_the_datasets_of_the_paper():
-    assert set(PRESETS) == {name for name, entry in ENTRIES.items() if entry.family != "problems"}
+    assert set(PRESETS) == set(OF_THE_PAPER) - {"bongard-hoi"}
     for name in list_methods():
         assert set(get_method(name).presets) <= set(PRESETS)
     with pytest.raises(

@@ -34,8 +34,11 @@ methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_che
 methods.coop_identity methods.coop
 methods.online methods.cache methods.tda methods.boostadapter methods.dmn methods.dpe methods.onzeta methods.stream methods
 
-evaluation.data.registry evaluation.data.folders evaluation.data.split_files evaluation.data.bongard_hoi
-evaluation.data.class_names evaluation.data.samples evaluation.data.eval_set evaluation.data.data_identity
+evaluation.data.registry evaluation.data.folders evaluation.data.split_files evaluation.data.domains
+evaluation.data.image_lists evaluation.data.cifar evaluation.data.bongard_hoi
+evaluation.data.class_names evaluation.data.samples evaluation.data.columns evaluation.data.tables
+evaluation.data.stream evaluation.data.hugging_face evaluation.data.tar_format evaluation.data.tar_shards
+evaluation.data.eval_set evaluation.data.data_identity evaluation.data.registered
 evaluation.data.load evaluation.data.subsets evaluation.data
 evaluation.published evaluation.table evaluation.metrics evaluation.significance
 evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines evaluation.run_lock

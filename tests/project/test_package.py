@@ -13,7 +13,7 @@ import pytest
 import tpt_lib
 
 ROOT = pathlib.Path(__file__).parents[2]
-HEAVY = ["open_clip", "torchvision", "transformers", "matplotlib", "ray", "torchmetrics", "PIL"]
+HEAVY = ["open_clip", "torchvision", "transformers", "matplotlib", "ray", "torchmetrics", "PIL", "datasets", "pyarrow"]
 
 
 def run(code, **kwargs):

@@ -14,7 +14,7 @@ from support.pictures import Labeled, Plain, generator, kinds, levels, load
 
 from tpt_lib import ImageSpec
 from tpt_lib.views import ImageError, augment_views, preprocess, read_image
-from tpt_lib.views.reading import are_several, count_images, each_image, image_at
+from tpt_lib.views.reading import are_several, count_images, each_image, image_at, read_encoded
 
 SMALL = ImageSpec((32, 32))
 
@@ -273,3 +273,18 @@ def test_what_cannot_be_several_images(images, message):
     for call in (are_several, count_images, each_image, lambda images: augment_views(images, SMALL)):
         with pytest.raises(TypeError, match=message):
             call(images)
+
+
+def test_the_bytes_of_a_file_are_read_as_the_file(tmp_path, monkeypatch):
+    file = tmp_path / "1.png"
+    palette().save(file)
+    assert torch.equal(read_encoded(file.read_bytes(), "x"), read_image(file))
+    with pytest.raises(ImageError, match=r"^x cannot be opened as an image: "):
+        read_encoded(b"no image", "x")
+    with pytest.raises(ImageError, match=r"^x cannot be read as RGB pixels: "):
+        read_encoded(file.read_bytes()[:-40], "x")
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 60 * 40 - 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(ImageError, match=r"^x has 60 x 40 pixels, more than PIL.Image.MAX_IMAGE_PIXELS"):
+            read_encoded(file.read_bytes(), "x")

@@ -246,11 +246,12 @@ def _dataset(args: Namespace) -> tpt.EvalSet:
 
 
 def _default_out(args: Namespace, data: tpt.EvalSet) -> str:
-    """Return the name of the dataset, and for a folder a digest of its path, since other folders may have the same name."""
+    """Return the name of the dataset, and for a folder or file a digest of its path: another may have the same name."""
     if args.dataset in EMBEDDED or args.dataset.lower().replace("_", "-") in ENTRIES:
         return f"{data.name}.jsonl"
-    folder = os.path.realpath(Path(args.root or "", args.dataset).expanduser())
-    return f"{data.name}-{hashlib.blake2b(os.fsencode(folder), digest_size=3).hexdigest()}.jsonl"
+    given = Path(args.dataset).expanduser()
+    place = os.path.realpath(given if given.is_file() else Path(args.root or "", given))
+    return f"{data.name}-{hashlib.blake2b(os.fsencode(place), digest_size=3).hexdigest()}.jsonl"
 
 
 def _embedded(name: str) -> tpt.EvalSet:
@@ -262,7 +263,7 @@ def _of_problems(data: tpt.EvalSet) -> bool:
 
 
 def _found(entry: Any, root: str) -> str:
-    split = SPLITS_OF_BONGARD[0] if entry.family == "problems" else "test"
+    split = "test" if "test" in entry.counts else next(iter(entry.counts), SPLITS_OF_BONGARD[0])
     try:
         return f"{len(tpt.load_dataset(entry.name, root, split=split)):,}"
     except (ValueError, OSError) as error:

@@ -31,8 +31,9 @@ def check_dataset_options(args: Namespace, embedded: Collection[str], known: Col
         why = f"no effect on {args.dataset}, which is embedded with its classes and one split; leave it out"
         refuse(args, ("root", "split", "subset", *CLASSES), why)
     elif args.dataset.lower().replace("_", "-") not in known:
-        refuse(args, ("split",), "a folder of class folders has no splits; pass the folder of the split as --dataset")
-        if Path(args.dataset).expanduser().is_absolute():
+        refuse(args, ("split",), "a folder or file has no splits; pass the folder or file of the split as --dataset")
+        given = Path(args.dataset).expanduser()
+        if given.is_absolute() and not given.is_file():
             refuse(args, ("root",), f"no effect on the absolute path {args.dataset}; leave it out")
 
 

@@ -92,9 +92,13 @@ def _views(command: argparse.ArgumentParser) -> None:
 def _data(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("dataset")
     group.add_argument(
-        "--dataset", metavar="NAME|FOLDER", help="name from 'tpt-lib datasets', or a folder with a subfolder per class"
+        "--dataset",
+        metavar="NAME|PATH",
+        help="name from 'tpt-lib datasets', a folder with a subfolder per class, a CSV, TSV or Parquet file, or tar shards",
     )
-    group.add_argument("--root", metavar="FOLDER", help="folder that has the datasets of the paper")
+    group.add_argument(
+        "--root", metavar="FOLDER", help="folder that has the datasets with names, or the images of a table"
+    )
     group.add_argument("--split", help="such as 'val', or 'seen_act_seen_obj' for Bongard-HOI (default test)")
     group.add_argument("--subset", action="store_true", help="accept an incomplete copy of the dataset")
     group.add_argument("--limit", type=int, metavar="N", help="use only N samples, evenly spaced over the dataset")

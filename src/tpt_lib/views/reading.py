@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -123,15 +124,35 @@ def in_unit_range(x: Tensor) -> bool:
 
 
 def _from_file(path: str | os.PathLike[str]) -> Tensor:
-    import PIL.Image
-
     name = repr(os.fspath(path))
     if not os.path.exists(path):
         raise MissingImageError(f"there is no file {name}")
     if not os.path.isfile(path):  # a folder, or a pipe, from which reading may never end
         raise ImageError(f"{name} is not a file")
+    return _decoded(path, name)
+
+
+def read_encoded(data: bytes, name: str) -> UInt8[Tensor, "3 h w"]:
+    """Read the bytes of an image file as ``read_image`` reads the file.
+
+    Args:
+        data: content of an image file.
+        name: what errors call it.
+
+    Returns:
+        Uint8 pixels ``(3, H, W)``.
+
+    Raises:
+        ImageError: if the image cannot be used.
+    """
+    return _decoded(io.BytesIO(data), name)
+
+
+def _decoded(source: str | os.PathLike[str] | io.BytesIO, name: str) -> Tensor:
+    import PIL.Image
+
     try:
-        image = PIL.Image.open(path)
+        image = PIL.Image.open(source)
     except Exception as error:  # decoders raise errors of any type on a broken file
         raise _kind_of(error)(f"{name} cannot be opened as an image: {error}") from error
     with image:

@@ -51,6 +51,22 @@ def test_imagenet_has_train_and_val_folders(tmp_path, published):
         assert {Path(path).parts[-3] for path in found.samples.paths} == {folder}
 
 
+def test_imagenet_c_by_corruption_and_severity(tmp_path, published):
+    for place, split in (("imagenet-c", "fog/3"), ("imagenet-c/noise", "shot_noise/1")):
+        put(*(tmp_path / place / split / synset / "1.JPEG" for synset in SYNSETS))
+    with pytest.raises(ValueError, match="imagenet-c: found 1000 images of 'fog/3', fewer than the published 50000"):
+        load_dataset("imagenet-c", tmp_path, split="fog/3")
+    published("imagenet-c", counts=dict.fromkeys(("fog/3", "fog/4", "shot_noise/1"), 1000))
+    for split in ("fog/3", "shot_noise/1"):
+        found = load_dataset("imagenet-c", tmp_path, split=split)
+        assert (found.split, len(found.classes)) == (split, 1000)
+        assert {"/".join(Path(path).parts[-4:-2]) for path in found.samples.paths} == {split}
+    with pytest.raises(FileNotFoundError, match=r"no folder 'fog/4' in .*\. Unpack this corruption"):
+        load_dataset("imagenet-c", tmp_path, split="fog/4")
+    with pytest.raises(ValueError, match=r"a corruption and a severity from 1 to 5, .* shot_noise, .* got 'test'"):
+        load_dataset("imagenet-c", tmp_path)
+
+
 @pytest.mark.parametrize(
     "place", ["imagenetv2-matched-frequency-format-val", "imagenetv2/imagenetv2-matched-frequency-format-val", "."]
 )

@@ -5,21 +5,22 @@ from pathlib import Path
 import pytest
 import torch
 import torchvision
+from support.registry import OF_FOLLOWERS, OF_THE_PAPER
 
 from tpt_lib.evaluation.data.registry import ENTRIES, parse_entries
 
 ROOT = Path(__file__).parents[3]
 
-SPLITS = {name: entry for name, entry in ENTRIES.items() if entry.split_file}
+SPLITS = {name: entry for name, entry in OF_THE_PAPER.items() if entry.split_file}
 
 
 def test_the_registry_is_the_papers():
-    recipes = {name: entry.recipe for name, entry in ENTRIES.items()}
+    recipes = {name: entry.recipe for name, entry in OF_THE_PAPER.items()}
     crops = ["imagenet", "imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch", "bongard-hoi"]
     assert [name for name, recipe in recipes.items() if recipe == "crop"] == crops
     assert [ENTRIES[name].counts["test"] for name in crops[:5]] == [50_000, 7_500, 10_000, 30_000, 50_889]
     assert [ENTRIES[name].classes for name in crops] == [1000, 200, 1000, 200, 1000, 2]
-    fine_grained = [entry for name, entry in ENTRIES.items() if name not in crops]
+    fine_grained = [entry for name, entry in OF_THE_PAPER.items() if name not in crops]
     assert {entry.recipe for entry in fine_grained} == {"augmix"}
     assert len(fine_grained) == 10
     assert sum(entry.counts["test"] for entry in fine_grained) == 83_696
@@ -41,21 +42,28 @@ def test_the_counts_are_those_of_coops_splits():
 
 def test_the_page_has_every_dataset():
     lines = (ROOT / "docs/datasets.md").read_text().splitlines()
-    for entry in ENTRIES.values():
+    for entry in OF_THE_PAPER.values():
         counts = " | ".join(
             f"{entry.counts[split]:,}" if split in entry.counts else "-" for split in ("train", "val", "test")
         )
         views = "-" if entry.family == "problems" else entry.recipe
         assert f"| `{entry.name}` | {entry.classes:,} | {counts} | {views} |" in lines
+    for entry in OF_FOLLOWERS.values():
+        counts = ", ".join(f"`{split}` {count:,}" for split, count in entry.counts.items())
+        if entry.corruptions:
+            first, count = next(iter(entry.counts.items()))
+            counts = f"`{first}` … `{[*entry.counts][-1]}`, {count:,} each"
+        assert f"| `{entry.name}` | {entry.classes:,} | {counts} |" in lines
+    for entry in ENTRIES.values():
         files, folders = "`, `".join(entry.layout.split(", ")), "`, `".join(entry.folders)
         assert f"| `{entry.name}` | `{files}` | `{folders}` |" in lines
-    for entry in ENTRIES.values():
+    for entry in OF_THE_PAPER.values():
         if entry.torchvision:
             counts = ", ".join(f"{split} {count:,}" for split, count in entry.original.items())
             assert f"| `{entry.name}` | `{entry.torchvision[1]}` | {counts} |" in lines
 
 
-@pytest.mark.parametrize("entry", [e for e in ENTRIES.values() if e.torchvision], ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", [e for e in OF_THE_PAPER.values() if e.torchvision], ids=lambda entry: entry.name)
 def test_torchvision_reads_the_original_releases(entry):
     kind, folder = entry.torchvision
     assert issubclass(getattr(torchvision.datasets, kind), torch.utils.data.Dataset)
@@ -69,6 +77,25 @@ def test_names_of_the_original_releases_become_words():
     assert ENTRIES["sun397"].rename("apartment_building/outdoor") == "outdoor apartment_building"
     assert ENTRIES["eurosat"].rename("HerbaceousVegetation") == "Herbaceous Vegetation"
     assert ENTRIES["food101"].rename("apple_pie") == "apple_pie"
+
+
+def test_the_counts_of_the_followers_sets_add_up():
+    """To the totals of their papers, which are published apart from the parts."""
+    totals = {name: sum(entry.counts.values()) for name, entry in OF_FOLLOWERS.items()}
+    assert totals["imagenet-c"] == 19 * 5 * 50_000
+    assert totals["cifar10"] == totals["cifar100"] == 60_000
+    assert totals["cifar10-c"] == totals["cifar100-c"] == 19 * 50_000
+    assert totals["pacs"] == 9_991
+    assert totals["office-home"] == 15_588
+    assert totals["visda-c"] == 280_157
+    assert totals["domainnet"] == 586_575
+    tests = [count for split, count in OF_FOLLOWERS["domainnet"].counts.items() if split.endswith("test")]
+    assert sum(tests) == 176_743
+    for entry in OF_FOLLOWERS.values():
+        assert len(entry.names) in (0, entry.classes)
+        assert len(set(entry.names)) == len(entry.names)
+    assert OF_FOLLOWERS["cifar100-c"].names == OF_FOLLOWERS["cifar100"].names
+    assert list(OF_FOLLOWERS["cifar100"].names) == sorted(OF_FOLLOWERS["cifar100"].names)  # as CIFAR-100 numbers them
 
 
 MINIMAL = """
@@ -94,7 +121,7 @@ def test_a_table_is_an_entry():
         ("title", "titel", r"\[mine\] has unknown keys \['titel'\]; the keys are \['title', "),
         ("classes = 2\n", "", r"\[mine\] lacks the keys \['classes'\]"),
         ('"augmix"', '"mixup"', r"recipe of \[mine\] must be one of \('crop', 'augmix'\), but is 'mixup'"),
-        ('"splits"', '"zip"', r"family of \[mine\] must be one of .*'problems'\), but is 'zip'"),
+        ('"splits"', '"zip"', r"family of \[mine\] must be one of .*'cifar'\), but is 'zip'"),
         ("classes", 'rename = "eval"\nclasses', r"rename of \[mine\] must be one of \('year_first', .* but is 'eval'"),
     ],
 )

@@ -13,7 +13,7 @@ import tpt_lib
 from tpt_lib.evaluation import load_dataset
 from tpt_lib.evaluation.data.registry import ENTRIES
 
-SPLITS = {name: entry for name, entry in ENTRIES.items() if entry.split_file}
+SPLITS = {name: entry for name, entry in ENTRIES.items() if entry.family == "splits" and entry.split_file}
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])

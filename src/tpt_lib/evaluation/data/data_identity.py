@@ -1,8 +1,8 @@
 """Tell one dataset from another: by its file names and labels, and by the pixels of a few of its images.
 
 Convention:
-    - ``digest`` covers, in order, every image's path below the folder that all share, or its pixels where it is in
-      memory; and every label that is known without reading an image. It must be equal.
+    - ``digest`` covers, in order, every image's path below the folder that all share, its name in tar files, or its pixels
+      where it is in memory; and every label that is known without reading an image. It must be equal.
     - ``images`` has digests of the pixels of up to 16 images, spread over the dataset. Those that both sides could read
       must be equal. An image that was missing or broken may be repaired.
     - ``root`` is the folder that all paths share. It may be another one if the first is no longer there: a dataset may be
@@ -22,6 +22,7 @@ from torch.utils.data import Subset
 from tpt_lib.content import digest
 from tpt_lib.evaluation.data.bongard_hoi import Problems
 from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles, listed_labels
+from tpt_lib.evaluation.data.tar_shards import TarSamples
 from tpt_lib.views.reading import read_image
 
 __all__ = ["dataset_identity", "differing_data"]
@@ -50,6 +51,8 @@ def dataset_identity(dataset: EvalSet) -> dict[str, Any]:
     content: list[Any] = [len(samples), listed_labels(samples)]
     if known is None and hasattr(stored := getattr(samples, "data", None), "shape"):  # torchvision's sets in memory
         content.append(stored)
+    if (names := _member_names(samples)) is not None:
+        content.append(names)
     for sample in known or ():
         content += [len(sample), *(_content(image, root) for image in _images(sample)), *sample[3:]]
     return {
@@ -90,6 +93,14 @@ def _known_samples(samples: Any) -> list[Any] | None:
     listed: Any = getattr(samples, "samples", None)  # torchvision's folders: (path, label)
     alike = isinstance(listed, list) and len(listed) == len(samples)
     return listed if alike and all(isinstance(one, tuple) and isinstance(one[0], str) for one in listed) else None
+
+
+def _member_names(samples: Any) -> list[str] | None:
+    """Return the names of images in tar files."""
+    if isinstance(samples, Subset):
+        names = _member_names(samples.dataset)
+        return None if names is None else [names[i] for i in samples.indices]
+    return samples.paths if isinstance(samples, TarSamples) else None
 
 
 def _images(sample: Any) -> Iterator[Any]:

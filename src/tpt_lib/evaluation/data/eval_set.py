@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from torch import Tensor
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Dataset, IterableDataset, Subset
 
 from tpt_lib.evaluation.data.bongard_hoi import Problems
 from tpt_lib.evaluation.data.folders import quoted
@@ -79,9 +79,11 @@ class EvalSet:
             raise ValueError(
                 f"EvalSet {self.name}: the template must have a {{}} for the name, but got {self.template!r}"
             )
-        if not hasattr(self.samples, "__len__") or not hasattr(self.samples, "__getitem__"):
+        indexed = hasattr(self.samples, "__len__") and hasattr(self.samples, "__getitem__")
+        if not indexed or isinstance(self.samples, IterableDataset):
             raise ValueError(
-                f"EvalSet {self.name}: samples must be a list or a dataset with a length, but got {type(self.samples).__name__}"
+                f"EvalSet {self.name}: samples must be a list or a dataset with a length, but got "
+                f"{type(self.samples).__name__}; load_dataset(stream, classes=[…]) makes one of a stream"
             )
         if len(self) == 0:
             raise ValueError(f"EvalSet {self.name}: samples must not be empty")

@@ -97,6 +97,12 @@ def read_synsets(entry: Entry, root: Path, split: str) -> Listing:
     if entry.name == "imagenet":
         part = {"test": "val"}.get(split, split)
         candidates = [place / part for place in candidates if (place / part).is_dir()] + candidates
+    if entry.corruptions:
+        candidates = [place / split for place in candidates if (place / split).is_dir()]
+        if not candidates:
+            raise FileNotFoundError(
+                f"{entry.name}: no folder {split!r} in {root}. Unpack this corruption. Expected below the root: {entry.layout}"
+            )
     folder = next((c for c in candidates if any((c / name).is_dir() for name in wanted)), None)
     if folder is None:
         raise ValueError(_no_synsets(entry, root, candidates, wanted))

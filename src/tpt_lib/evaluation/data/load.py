@@ -1,24 +1,28 @@
-"""Load the paper's datasets by name, any image folder, or any torch dataset, and check it before an image is read."""
+"""Load a dataset from where it is kept, and check it before an image is read."""
 
 from __future__ import annotations
 
 import difflib
 import os
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from tpt_lib.evaluation.data.bongard_hoi import read_problems
-from tpt_lib.evaluation.data.class_names import permutation
 from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles
-from tpt_lib.evaluation.data.folders import Listing, quoted, read_folder, read_synsets
-from tpt_lib.evaluation.data.registry import ENTRIES, Entry
-from tpt_lib.evaluation.data.split_files import missing_files, read_splits
+from tpt_lib.evaluation.data.folders import Listing, read_folder
+from tpt_lib.evaluation.data.hugging_face import hugging_face_kind, read_hugging_face
+from tpt_lib.evaluation.data.registered import checked_names, load_registered, warn_if_permuted
+from tpt_lib.evaluation.data.registry import ENTRIES
+from tpt_lib.evaluation.data.stream import read_stream
+from tpt_lib.evaluation.data.tables import TABLES, read_table
+from tpt_lib.evaluation.data.tar_format import is_tar
+from tpt_lib.evaluation.data.tar_shards import expand_braces, read_shards
 
 __all__ = ["list_datasets", "load_dataset"]
+
+Source = str | os.PathLike[str] | Dataset[Any] | Iterable[Any] | Callable[[], Iterable[Any]]
 
 
 def list_datasets() -> tuple[str, ...]:
@@ -31,30 +35,40 @@ def list_datasets() -> tuple[str, ...]:
 
 
 def load_dataset(
-    source: str | os.PathLike[str] | Dataset[Any],
+    source: Source,
     root: str | os.PathLike[str] | None = None,
     *,
     split: str = "test",
     classes: Sequence[str] | None = None,
+    image: str | None = None,
+    label: str | None = None,
     subset: bool = False,
     seed: int = 0,
 ) -> EvalSet:
-    """Load a dataset of the paper, an image folder or a torch dataset, and check it before any image is read.
+    """Load a dataset by name, or from where it is kept, and check it before any image is read.
 
     Args:
-        source: one of ``list_datasets()``; or the path of a folder with one folder of images per class; or a torch
-            dataset of (image, label).
-        root: location of a dataset of the paper: its own folder, or the folder that holds all of them.
-            ``docs/datasets.md`` lists the expected files.
-        split: ``"test"`` (default), ``"val"`` or ``"train"``, where the dataset has it; for Bongard-HOI one of its four
-            splits, such as ``"unseen_act_unseen_obj"``.
-        classes: names to use instead of those found, in the order of the labels.
+        source: one of ``list_datasets()``; the path of a folder with one folder of images per class; a CSV, TSV or Parquet
+            file of paths and labels; tar shards in the layout of webdataset, as ``"shards-{000..009}.tar"``, a list, or a
+            folder of them; a dataset of the Hugging Face library; a torch dataset of (image, label); or a stream of (image,
+            label) without a length: an ``IterableDataset``, or a function that returns an iterator. A stream is read once to
+            count its samples, and must yield them in the same order each time.
+        root: location of a dataset with a name: its own folder, or the folder that holds all of them.
+            ``docs/datasets.md`` lists the expected files. For a table, the folder that relative paths start from (default:
+            the folder of the table). Other paths are relative to it.
+        split: ``"test"`` (default), ``"val"`` or ``"train"``, where the dataset has it; a domain of PACS, or a corruption and
+            severity of ImageNet-C, such as ``"fog/3"``; for Bongard-HOI one of its four splits, such as
+            ``"unseen_act_unseen_obj"``.
+        classes: names to use instead of those found, in the order of the labels. Needed where labels are numbers.
+        image: column of the images of a table or a Hugging Face dataset, or part of a tar file's samples, such as ``"png"``
+            (default: guessed from names and types).
+        label: column or part of the labels (default: guessed likewise).
         subset: accept a part of the dataset (default False): a number of images other than the published one, missing
             classes, missing files. Class names remain those of the whole dataset.
         seed: fixes which images of a Bongard problem are its queries (default 0).
 
     Returns:
-        An ``EvalSet`` whose samples are (path, label); images are not decoded.
+        An ``EvalSet`` of (image, label); no image was decoded.
 
     Raises:
         ValueError: if the files found are not the dataset; the message says what was expected and the likely fix.
@@ -66,76 +80,93 @@ def load_dataset(
     ...     PIL.Image.new("RGB", (8, 8)).save(folder / name / "1.png")
     >>> load_dataset(folder).classes
     ('cat', 'dog')
+    >>> rows = (folder / "photos.csv").write_text("file,label\\ncat/1.png,cat\\ndog/1.png,dog\\n")
+    >>> load_dataset(folder / "photos.csv")
+    <EvalSet photos/test: 2 samples of 2 classes, 'a photo of a {}.', crop>
     """
+    if isinstance(source, list | tuple) and source and all(isinstance(one, str | os.PathLike) for one in source):
+        return _from_shards(source, root, split, classes, image, label, subset=subset)
     if not isinstance(source, str | os.PathLike):
         if root is not None or subset:
             raise ValueError(
                 f"load_dataset: root and subset have no effect on a {type(source).__name__}; leave them out"
             )
-        return _from_torch(source, classes, split)
+        return _from_object(source, split, classes, image, label)
     if not str(source).strip():
         raise ValueError(f"load_dataset: pass a folder or one of the names {', '.join(ENTRIES)}, but got {source!r}")
+    path = Path(source).expanduser()
+    if path.suffix.lower() in TABLES and path.is_file():
+        folder = path.parent if root is None else _existing_folder(root)
+        found = read_table(path, folder, image=image, label=label, classes=classes, subset=subset)
+        return _eval_set(path.stem, found, split, folder)
+    place = Path(root or "", path)
+    if is_tar(source) or _has_shards(place):
+        shards = sorted(filter(is_tar, place.iterdir())) if place.is_dir() else expand_braces(str(path))
+        return _from_shards(shards, root, split, classes, image, label, subset=subset)
+    if image is not None or label is not None:
+        raise ValueError(
+            f"load_dataset: image and label name columns, which {str(source)!r} does not have; leave them out"
+        )
     key = str(source).lower().replace("_", "-")
     if isinstance(source, str) and key in ENTRIES:
-        return _registered(ENTRIES[key], _existing_root(key, root), split, classes, subset=subset, seed=seed)
-    folder = Path(root or "", source).expanduser()
-    if not folder.is_dir():
-        near = difflib.get_close_matches(key, ENTRIES, n=1)
-        raise FileNotFoundError(
-            f"load_dataset: {str(source)!r} is neither a folder nor the name of a dataset"
-            + (f"; did you mean {near[0]!r}?" if near else f"; the names are {', '.join(ENTRIES)}")
-        )
-    found = read_folder(folder, classes, subset=subset)
-    return _eval_set(folder.resolve().name, found, classes, split, root=str(folder))
+        return load_registered(ENTRIES[key], _root(key, root), split, classes, subset=subset, seed=seed)
+    if not place.is_dir():
+        raise FileNotFoundError(_not_found(source, key))
+    found = read_folder(place, classes, subset=subset)
+    if classes is not None:
+        found = found._replace(classes=tuple(checked_names(place.resolve().name, classes, found.classes)))
+    return _eval_set(place.resolve().name, found, split, place)
 
 
-def _registered(
-    entry: Entry, root: Path, split: str, classes: Sequence[str] | None, *, subset: bool, seed: int
+def _eval_set(name: str, found: Listing, split: str, root: Path) -> EvalSet:
+    return EvalSet(name, ImageFiles(found.paths, found.labels), found.classes, split=split, root=str(root))
+
+
+def _has_shards(folder: Path) -> bool:
+    """Return whether this is a folder of tar files, without class folders."""
+    return folder.is_dir() and any(map(is_tar, folder.iterdir())) and not any(one.is_dir() for one in folder.iterdir())
+
+
+def _from_shards(
+    source: Sequence[str | os.PathLike[str]],
+    root: str | os.PathLike[str] | None,
+    split: str,
+    classes: Sequence[str] | None,
+    image: str | None,
+    label: str | None,
+    *,
+    subset: bool,
 ) -> EvalSet:
-    if entry.family == "problems":
-        if classes is not None:
-            raise ValueError(
-                f"load_dataset: classes have no effect on {entry.name}, whose problems have no class names"
-            )
-        problems, split = read_problems(entry, root, split, subset=subset, seed=seed)
-        return EvalSet(entry.name, problems, ("positive", "negative"), "{}.", entry.recipe, split, str(root))
-    known = {**entry.counts, **entry.original}
-    if split not in known:
-        raise ValueError(f"{entry.name}: split must be one of {', '.join(known)}, but got {split!r}")
-    if entry.family == "synsets":
-        found = read_synsets(entry, root, split)
-    else:
-        found, split = read_splits(entry, root, split)
-        found = _present(entry, found, subset=subset)
-    if not subset:
-        _check_classes(entry, found)
-        _check_count(entry, found, split)
-    return _eval_set(entry.name, found, classes, split, recipe=entry.recipe, root=str(root))
-
-
-def _eval_set(name: str, found: Listing, classes: Sequence[str] | None, split: str, **settings: Any) -> EvalSet:
-    names = _checked_names(name, classes, found.classes) if classes is not None else found.classes
-    return EvalSet(name, ImageFiles(found.paths, found.labels), names, split=split, **settings)
-
-
-def _checked_names(name: str, classes: Sequence[str], found: Sequence[str]) -> Sequence[str]:
-    if isinstance(classes, str) or len(classes) != len(found):
-        got = repr(classes) if isinstance(classes, str) else f"{len(classes)}"
+    if odd := [one for one in source if not is_tar(one)]:
         raise ValueError(
-            f"load_dataset: {name} has {len(found)} classes, {quoted(found)}, so classes must be {len(found)} names, but "
-            f"got {got}"
+            f"load_dataset: a list must be of tar files, or of (image, label), but {str(odd[0])!r} is no tar file"
         )
-    _warn_if_permuted(name, classes, found)
-    return classes
+    if subset:
+        raise ValueError("load_dataset: subset has no effect on tar files; list those that you want")
+    shards = [Path(root or "", one).expanduser() for one in source]
+    samples, names = read_shards(shards, image, label, classes)
+    name = shards[0].name.split(".")[0].rstrip("0123456789-_") or shards[0].absolute().parent.name
+    return EvalSet(name, samples, names, split=split)
 
 
-def _warn_if_permuted(name: str, classes: Sequence[str], found: Sequence[str]) -> None:
-    if said := permutation(classes, found):
-        warnings.warn(
-            f"load_dataset: classes are the names that {name} has, in another order: {said}. Labels keep the order in which "
-            "names were found, so every accuracy will be wrong; leave classes out, or pass them in that order",
-            stacklevel=2,
-        )
+def _from_object(
+    source: Any, split: str, classes: Sequence[str] | None, image: str | None, label: str | None
+) -> EvalSet:
+    if hugging_face_kind(source):
+        data = read_hugging_face(source, split, image, label, classes)
+        if data.own is not None and classes is not None:
+            checked_names(data.name, classes, data.own)
+        return EvalSet(data.name, data.samples, data.classes, split=data.split)
+    kind = type(source).__name__
+    if image is not None or label is not None:
+        raise ValueError(f"load_dataset: image and label name columns, which a {kind} does not have; leave them out")
+    if isinstance(source, DataLoader):
+        raise ValueError("load_dataset: a DataLoader yields batches that were prepared already; pass its dataset")
+    indexed = hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset)
+    if indexed or not (isinstance(source, Iterable) or callable(source)):
+        return _from_torch(source, classes, split)
+    stream, names = read_stream(source, getattr(source, "classes", None) if classes is None else classes)
+    return EvalSet(getattr(source, "__name__", kind), stream, names, split=split)
 
 
 def _from_torch(dataset: Any, classes: Sequence[str] | None, split: str) -> EvalSet:
@@ -147,56 +178,29 @@ def _from_torch(dataset: Any, classes: Sequence[str] | None, split: str) -> Eval
             "order of the labels"
         )
     if own is not None:
-        _warn_if_permuted(type(dataset).__name__, names, own)
+        warn_if_permuted(type(dataset).__name__, names, own)
     return EvalSet(type(dataset).__name__, dataset, names, split=split)
 
 
-def _existing_root(name: str, root: str | os.PathLike[str] | None) -> Path:
+def _root(name: str, root: str | os.PathLike[str] | None) -> Path:
     if root is None:
         raise ValueError(
             f"load_dataset: {name!r} needs a root: load_dataset({name!r}, root). Expected below it: {ENTRIES[name].layout}"
         )
+    return _existing_folder(root)
+
+
+def _existing_folder(root: str | os.PathLike[str]) -> Path:
     folder = Path(root).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"load_dataset: the root {str(root)!r} is not a folder")
     return folder
 
 
-def _present(entry: Entry, found: Listing, *, subset: bool) -> Listing:
-    missing = missing_files(found.paths)
-    if missing and (not subset or len(missing) == len(set(found.paths))):
-        parents = sorted({path.parent for path in missing})
-        raise FileNotFoundError(
-            f"{entry.name}: {len(missing)} of {len(found.paths)} images are missing, first {min(missing)}, in the folders "
-            f"{quoted(parents)}. Unpack the images again"
-            + ("" if subset else ", or pass subset=True to leave them out")
-        )
-    kept = [(path, label) for path, label in zip(found.paths, found.labels, strict=True) if path not in missing]
-    return Listing([path for path, _ in kept], [label for _, label in kept], found.classes)
-
-
-def _check_classes(entry: Entry, found: Listing) -> None:
-    if len(found.classes) != entry.classes:
-        raise ValueError(
-            f"{entry.name}: found {len(found.classes)} classes, {quoted(found.classes)}, expected {entry.classes}. "
-            "Download the split file and the images again, or pass subset=True to accept other classes"
-        )
-    labels = set(found.labels)
-    empty = [name for label, name in enumerate(found.classes) if label not in labels]
-    if empty:
-        raise ValueError(
-            f"{entry.name}: {len(empty)} of {len(found.classes)} classes have no images: {quoted(empty)}. Unpack the images "
-            "again (and download the split file again, if there is one), or pass subset=True to accept a part"
-        )
-
-
-def _check_count(entry: Entry, found: Listing, split: str) -> None:
-    original = split.removeprefix("original-")
-    expected = entry.original[original] if original != split else entry.counts[split]
-    if len(found.paths) != expected:
-        more = "more" if len(found.paths) > expected else "fewer"
-        raise ValueError(
-            f"{entry.name}: found {len(found.paths)} images of {split!r}, {more} than the published {expected}; the first "
-            f"is in {found.paths[0].parent}. Unpack the dataset again and remove foreign files, or pass subset=True to "
-            "accept this number"
-        )
+def _not_found(source: str | os.PathLike[str], key: str) -> str:
+    if Path(source).suffix.lower() in TABLES:
+        return f"load_dataset: there is no file {str(source)!r}"
+    near = difflib.get_close_matches(key, ENTRIES, n=1)
+    return f"load_dataset: {str(source)!r} is neither a folder nor the name of a dataset" + (
+        f"; did you mean {near[0]!r}?" if near else f"; the names are {', '.join(ENTRIES)}"
+    )

@@ -1,4 +1,4 @@
-"""The datasets of the paper, read from ``datasets.toml``: their files, sizes, and view recipes."""
+"""The datasets of the paper and of its followers, read from TOML files: their files, sizes, and view recipes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-__all__ = ["ENTRIES", "SPLITS_OF_BONGARD", "Entry", "parse_entries"]
+__all__ = ["ENTRIES", "SEVERITIES", "SPLITS_OF_BONGARD", "Entry", "parse_entries"]
 
-Family = Literal["synsets", "splits", "problems"]
+Family = Literal["synsets", "splits", "problems", "domains", "lists", "cifar"]
 
 Recipe = Literal["crop", "augmix"]
 
 SPLITS_OF_BONGARD = ("seen_act_seen_obj", "unseen_act_seen_obj", "seen_act_unseen_obj", "unseen_act_unseen_obj")
+
+SEVERITIES = (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -26,19 +28,23 @@ class Entry:
     Attributes:
         name: the name that ``load_dataset`` takes.
         title: the paper's name for it.
-        family: its layout on disk: folders of synsets, a split file next to images, or Bongard problems.
+        family: its layout on disk: folders of synsets, a split file next to images, Bongard problems, a folder per domain,
+            lists of paths and labels, or CIFAR's arrays.
         recipe: how the paper makes views of its images.
         classes: number of classes.
         counts: published number of images per split; for the ten fine-grained sets, those of CoOp's splits, which the
-            paper uses.
+            paper uses. A split is a part of the dataset: ``"test"``, a domain, or a corruption and severity.
         layout: the files expected below the root.
         folders: folders below the root that may hold it.
         images: folders below those that may hold the images.
-        split_file: CoOp's file of splits.
+        split_file: CoOp's file of splits, or the list of a split, with ``{split}`` for its name.
         torchvision: the torchvision class that reads the original release, and the folder it reads.
         original: number of images per split of that release.
         scipy: whether reading the original release needs scipy.
         rename: turns a class name of the original release into the words of the prompt.
+        names: class names in the order of the labels, where the files do not have them.
+        corruptions: names of the corruptions; the splits are ``"corruption/severity"``.
+        absent: classes that some splits have no image of, as published.
     """
 
     name: str
@@ -55,6 +61,9 @@ class Entry:
     original: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     scipy: bool = False
     rename: Callable[[str], str] = str
+    names: tuple[str, ...] = ()
+    corruptions: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 def year_first(name: str) -> str:
@@ -88,7 +97,12 @@ def parse_entries(text: str) -> dict[str, Entry]:
     >>> [(name, entry.classes) for name, entry in ENTRIES.items()][:2]
     [('imagenet', 1000), ('imagenet-a', 200)]
     """
-    return {name: _entry(name, table) for name, table in tomllib.loads(text).items()}
+    tables = tomllib.loads(text)
+    for table in tables.values():
+        for key in ("names", "corruptions"):
+            if isinstance(table.get(key), str):
+                table[key] = tables[table[key]][key]
+    return {name: _entry(name, table) for name, table in tables.items()}
 
 
 def _entry(name: str, table: dict[str, Any]) -> Entry:
@@ -104,9 +118,14 @@ def _entry(name: str, table: dict[str, Any]) -> Entry:
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     if "rename" in values:
         values["rename"] = RENAMES[values["rename"]]
+    if "corruptions" in values:
+        count = values["counts"]["severity"]
+        values["counts"] = {f"{one}/{severity}": count for one in values["corruptions"] for severity in SEVERITIES}
     return Entry(name=name, **values)
 
 
-ENTRIES: Mapping[str, Entry] = MappingProxyType(
-    parse_entries(Path(__file__).with_name("datasets.toml").read_text(encoding="utf-8"))
-)
+def _read(file: str) -> dict[str, Entry]:
+    return parse_entries(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+
+
+ENTRIES: Mapping[str, Entry] = MappingProxyType({**_read("datasets.toml"), **_read("datasets_followers.toml")})
