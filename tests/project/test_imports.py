@@ -43,10 +43,10 @@ evaluation.data.load evaluation.data.subsets evaluation.data
 evaluation.published evaluation.table evaluation.metrics evaluation.significance
 evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines evaluation.run_lock
 evaluation.run_reading evaluation.run_file evaluation.run_summary
-evaluation.report evaluation.profiling evaluation.compare
+evaluation.report evaluation.profiling evaluation.from_store evaluation.compare
 evaluation.run.distributed evaluation.run.progress evaluation.run.clock evaluation.run.items
 evaluation.run.fill_store evaluation.run.encode_dataset
-evaluation.run.from_store evaluation.run.work evaluation.run.evaluate
+evaluation.run.work evaluation.run.evaluate
 evaluation.run.evaluate_bongard evaluation.run evaluation
 
 paper.sweeps paper.budgets paper.transfer paper
@@ -57,7 +57,7 @@ tiny.model tiny.drawings tiny.demo tiny
 
 tpt_lib
 
-cli.output cli.parser cli.ignored cli.commands cli.main cli
+cli.output cli.parser cli.ignored cli.store_commands cli.commands cli.main cli
 __main__
 """
 ORDER = LISTED.split()

@@ -48,6 +48,7 @@ def test_keywords_that_are_passed_on_are_typed(name):
 
 OTHER_ORDER = {
     "tpt_lib.evaluation.published.paper_accuracy",
+    "tpt_lib.evaluation.run.encode_dataset.encode_dataset",  # where the features go is no setting
     *(
         f"tpt_lib.methods.stream.{name}" for name in ("fold", "load_state", "save_state", "stream")
     ),  # of a method or state

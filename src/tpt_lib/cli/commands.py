@@ -17,6 +17,7 @@ import torch
 
 import tpt_lib as tpt
 from tpt_lib import plots
+from tpt_lib.cli import store_commands
 from tpt_lib.cli.ignored import check_dataset_options, check_image_options, check_problem_options, refuse
 from tpt_lib.cli.output import say
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
@@ -86,6 +87,34 @@ def evaluate(args: Namespace) -> int:
         print(report)
         print(f"The run is in {out}")
     return int(any(row["errors"] for row in report.rows()))
+
+
+def encode(args: Namespace) -> int:
+    args.classes = args.classes_file = None
+    data = _dataset(args)
+    if isinstance(data, tpt.FeatureStore) or _of_problems(data):
+        raise ValueError(f"encode takes a dataset of images with classes, but got {data!r}")
+    options: dict[str, Any] = {"seeds": args.seeds, "dtype": args.dtype, "name": args.name, "strict": args.strict}
+    options |= {"num_workers": args.num_workers, "backend": args.backend or "local", **_views(args)}
+    store = tpt.encode_dataset(_model(args), data, args.out, **options)
+    found = store_commands.show(Namespace(stores=[args.out]))
+    _print_json(found) if args.json else print(store_commands.as_text(found))
+    for sample, error in store.errors.items():
+        say(f"sample {sample}: {error}")
+    return int(bool(store.errors))
+
+
+def store(args: Namespace) -> int:
+    if args.action == "merge" and args.out is None:
+        raise ValueError("store merge needs --out, the folder of the merged store")
+    if args.action != "merge":
+        refuse(args, ("out",), "for merge; leave it out")
+        if len(args.stores) > 1:
+            raise ValueError(f"store {args.action} takes one store, but got {len(args.stores)}")
+    actions = {"info": store_commands.show, "verify": store_commands.verify, "merge": store_commands.merge}
+    found = actions[args.action](args)
+    _print_json(found) if args.json else print(store_commands.as_text(found))
+    return int(bool(found.get("damaged")))
 
 
 def compare(args: Namespace) -> int:
@@ -184,9 +213,8 @@ def demo(args: Namespace) -> int:
     return 0
 
 
-COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
-    command.__name__: command for command in (classify, evaluate, compare, report, datasets, methods, models, demo)
-}
+_ALL = (classify, encode, store, evaluate, compare, report, datasets, methods, models, demo)
+COMMANDS: Mapping[str, Callable[[Namespace], int]] = {command.__name__: command for command in _ALL}
 
 
 def _model(args: Namespace) -> Any:
@@ -226,22 +254,32 @@ def _prompts(args: Namespace, model: Any, names: Any, template: str) -> tpt.Clas
     return tpt.class_prompts(model, names, template=args.template or template, context=context)
 
 
-def _dataset(args: Namespace) -> tpt.EvalSet:
+def _dataset(args: Namespace) -> Any:
+    """Return the dataset, or the store that was made of one."""
     if args.dataset is None:
         raise ValueError(
             "--dataset is missing: pass a name from 'tpt-lib datasets', or a folder with a subfolder per class"
         )
+    if store_commands.is_store(args.dataset):
+        refuse(args, ("root", "split", "subset"), "for datasets; a store knows its own; leave it out")
+        return _limited(args, tpt.FeatureStore.open(args.dataset))
     check_dataset_options(args, EMBEDDED, ENTRIES)
     if args.dataset in EMBEDDED:
         data = _embedded(args.dataset)
     else:
         split = args.split or "test"
         data = tpt.load_dataset(args.dataset, args.root, split=split, classes=_classes(args), subset=args.subset)
+    return _limited(args, data)
+
+
+def _limited(args: Namespace, data: Any) -> Any:
     if args.limit is None or args.limit >= len(data):
         return data
     if args.limit < 1:
         raise ValueError(f"--limit must be at least 1, but is {args.limit}")
     spread = [i * len(data) // args.limit for i in range(args.limit)]
+    if isinstance(data, tpt.FeatureStore):
+        return data.select(spread)
     return dataclasses.replace(data.take(spread), split=f"{args.limit} of {data.split}")
 
 
@@ -258,8 +296,8 @@ def _embedded(name: str) -> tpt.EvalSet:
     return tpt.load_tiny_drawings(name) if name in STYLES else tpt.load_tiny_bongard()
 
 
-def _of_problems(data: tpt.EvalSet) -> bool:
-    return isinstance(data.samples[0], Problem)
+def _of_problems(data: Any) -> bool:
+    return not isinstance(data, tpt.FeatureStore) and isinstance(data.samples[0], Problem)
 
 
 def _found(entry: Any, root: str) -> str:

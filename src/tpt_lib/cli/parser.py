@@ -90,11 +90,22 @@ def _views(command: argparse.ArgumentParser) -> None:
 
 
 def _data(command: argparse.ArgumentParser) -> None:
+    group = _source(command)
+    group.add_argument(
+        "--methods",
+        nargs="+",
+        metavar="NAME",
+        help="names from 'tpt-lib methods' (default: zero_shot tpt); for Bongard problems prototype and tpt",
+    )
+
+
+def _source(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = command.add_argument_group("dataset")
     group.add_argument(
         "--dataset",
         metavar="NAME|PATH",
-        help="name from 'tpt-lib datasets', a folder with a subfolder per class, a CSV, TSV or Parquet file, or tar shards",
+        help="name from 'tpt-lib datasets', a folder with a subfolder per class, a CSV, TSV or Parquet file, tar shards, or "
+        "for evaluate a store",
     )
     group.add_argument(
         "--root", metavar="FOLDER", help="folder that has the datasets with names, or the images of a table"
@@ -102,12 +113,7 @@ def _data(command: argparse.ArgumentParser) -> None:
     group.add_argument("--split", help="such as 'val', or 'seen_act_seen_obj' for Bongard-HOI (default test)")
     group.add_argument("--subset", action="store_true", help="accept an incomplete copy of the dataset")
     group.add_argument("--limit", type=int, metavar="N", help="use only N samples, evenly spaced over the dataset")
-    group.add_argument(
-        "--methods",
-        nargs="+",
-        metavar="NAME",
-        help="names from 'tpt-lib methods' (default: zero_shot tpt); for Bongard problems prototype and tpt",
-    )
+    return group
 
 
 def _classify(command: argparse.ArgumentParser) -> None:
@@ -143,6 +149,28 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="try every sample with an error again (default: all but refused images, when a run is resumed)",
     )
+
+
+def _encode(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--out", metavar="FOLDER", required=True, help="folder of the store; an existing one is resumed"
+    )
+    command.add_argument(
+        "--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="seeds of the views (default 0)"
+    )
+    command.add_argument("--dtype", choices=["float16", "float32"], default="float16", help="(default float16)")
+    command.add_argument("--name", default="model", help="name of the model in the store (default model)")
+    command.add_argument("--num-workers", type=int, metavar="N", help="number of processes that make views")
+    command.add_argument("--backend", choices=["local", "ray"], help="where the work is done (default local)")
+    command.add_argument(
+        "--strict", action="store_true", help="stop at an image that cannot be used, instead of recording its error"
+    )
+
+
+def _store(command: argparse.ArgumentParser) -> None:
+    command.add_argument("action", choices=["info", "verify", "merge"], help="what to do")
+    command.add_argument("stores", nargs="+", metavar="STORE", help="the folder of a store; for merge, of several")
+    command.add_argument("--out", metavar="FOLDER", help="folder of the merged store")
 
 
 def _compare(command: argparse.ArgumentParser) -> None:
@@ -205,6 +233,19 @@ COMMANDS = {
             "--dataset tiny-bongard --methods prototype tpt",
             "--dataset bongard-hoi --root /data --split unseen_act_unseen_obj --model RN50 --pretrained openai",
         ],
+    ),
+    "encode": (
+        "Encode the views of a dataset into a store, from which evaluate runs without images",
+        (_encode, _source, _views, _model),
+        [
+            "--dataset noto-v1 --out drawings",
+            "--dataset imagenet-a --root /data --model ViT-B-16 --pretrained openai --seeds 0 1 2 --out imagenet-a",
+        ],
+    ),
+    "store": (
+        "Look at a store, check it, or join several",
+        (_store,),
+        ["info drawings", "verify drawings", "merge part1 part2 --out whole"],
     ),
     "compare": (
         "Compare accuracy, entropy, seconds and memory of methods on some images",

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from typing_extensions import Unpack
 
 from tpt_lib.evaluation.data.samples import class_index
+from tpt_lib.evaluation.from_store import check_store, reward_names, with_views
 from tpt_lib.evaluation.profiling import Cost, measured
 from tpt_lib.evaluation.table import Table
 from tpt_lib.features.encode import encode_views
+from tpt_lib.features.store import FeatureStore
 from tpt_lib.methods.cases import Case, Methods, as_cases, rewards_of
-from tpt_lib.methods.reward import Reward, judge
+from tpt_lib.methods.reward import Reward, feature_similarities, judge
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
-from tpt_lib.types import ImageLike, Images, ViewOptions
+from tpt_lib.types import Images, ViewOptions
 from tpt_lib.views.augment import augment_views
 from tpt_lib.views.reading import are_several
 from tpt_lib.views.settings import ViewSettings
@@ -32,7 +34,7 @@ BASELINES_AND_TPT = ("zero_shot", "template_ensemble", "view_average", "view_vot
 
 def compare(
     model: ClipLike,
-    images: Images,
+    images: Images | FeatureStore,
     classes: Sequence[str] | ClassPrompts,
     *,
     labels: Labels = None,
@@ -48,7 +50,7 @@ def compare(
     Args:
         model: the model.
         images: one image; or several: a list, a tuple, a tensor ``(B, 3, H, W)``, or a dataset of images or of pairs with
-            their labels.
+            their labels; or a store of their features, from which only the text tower runs.
         classes: class names, or the prompts that the methods are given.
         labels: the true classes by index or name (default: those of the dataset's pairs; without labels accuracy is None).
         methods: a name from ``list_methods()``, a function, or a list of them; or a dict from the name in the table to a
@@ -68,14 +70,14 @@ def compare(
     (['zero-shot', 'TPT'], ['views', 'features'])
     """
     prompts = classes if isinstance(classes, ClassPrompts) else class_prompts(model, classes)
-    settings = ViewSettings.of("compare", **views)
+    source, settings = with_views("compare", model, images, **views)
     cases = as_cases("compare", methods, prompts, preset=preset, reward=reward)
-    return table_of(model, images, prompts, labels, [({"method": case.name}, case) for case in cases], settings)
+    return table_of(model, source, prompts, labels, [({"method": case.name}, case) for case in cases], settings)
 
 
 def table_of(
     model: ClipLike,
-    images: Images,
+    images: Images | FeatureStore,
     prompts: ClassPrompts,
     labels: Labels,
     cases: Sequence[tuple[dict[str, Any], Case]],
@@ -83,31 +85,66 @@ def table_of(
     swept: str | None = None,
 ) -> Table:
     """Return a row per case, with its own columns. Only the views of one image are held at a time."""
-    device, rewards = prompts.context.device, rewards_of([case for _, case in cases])
+    device, only = prompts.context.device, [case for _, case in cases]
     truths: list[int | None] = []
-    shared: list[list[Cost]] = []
+    shared: list[dict[str, Cost]] = []
     found: list[list[tuple[Prediction, Cost]]] = [[] for _ in cases]
-    for image, truth in _labeled(images, labels, prompts.names):
-        truths.append(truth)
-        made, cost = measured(partial(augment_views, image, model.image_spec, device=device, **vars(views)), device)
-        features, encoding = measured(partial(encode_views, model, made), device)
-        judged, judging = measured(partial(judge, rewards, image, made, model.image_spec, views), device)
-        shared.append([cost, encoding, *([judging] if rewards else [])])
-        for (_, case), results in zip(cases, found, strict=True):
-            batch, cost = measured(partial(case.predict, model, [features], [made], [judged]), device)
+    if isinstance(images, FeatureStore):
+        inputs = _stored(images, labels, prompts, only)
+    else:
+        inputs = _encoded(model, images, labels, prompts, only, views)
+    for one in inputs:
+        truths.append(one.truth)
+        shared.append(one.costs)
+        for case, results in zip(only, found, strict=True):
+            batch, cost = measured(
+                partial(case.predict, model, [one.features], [one.views], [one.similarities]), device
+            )
             results.append((batch[0], cost))
     if not truths:
         raise ValueError("compare: there are no images")
-    steps = ("views", "features", "reward")[: len(shared[0])]
-    seconds = {name: _seconds([costs[i] for costs in shared]) for i, name in enumerate(steps)}
+    seconds = {name: _seconds([costs[name] for costs in shared]) for name in shared[0]}
     note = (
         f"Over {len(truths)} image(s). seconds: per image, without the first if there are several. first: seconds of the first "
         f"image, including what is then cached. memory: peak increase in MB. Shared by all rows, per image: "
         f"{', '.join(f'{name} {value:.3g} s' for name, value in seconds.items())}, "
-        f"{_memory([c for costs in shared for c in costs])}."
+        f"{_memory([c for costs in shared for c in costs.values()])}."
     )
     rows = [{**columns, **_summary(results, truths)} for (columns, _), results in zip(cases, found, strict=True)]
     return Table(tuple(rows), note, seconds, swept)
+
+
+class _Input(NamedTuple):
+    """What the methods are given of an image, its class if that is known, and what it cost."""
+
+    truth: int | None
+    views: Tensor
+    features: Tensor
+    similarities: list[Tensor]
+    costs: dict[str, Cost]
+
+
+def _encoded(
+    model: ClipLike, images: Images, labels: Labels, prompts: ClassPrompts, cases: Sequence[Case], views: ViewSettings
+) -> Iterator[_Input]:
+    device, rewards = prompts.context.device, rewards_of(cases)
+    for image, truth in _labeled(images, labels, prompts.names):
+        made, making = measured(partial(augment_views, image, model.image_spec, device=device, **vars(views)), device)
+        features, encoding = measured(partial(encode_views, model, made), device)
+        judged, judging = measured(partial(judge, rewards, image, made, model.image_spec, views), device)
+        costs = {"views": making, "features": encoding, **({"reward": judging} if rewards else {})}
+        yield _Input(truth, made, features, judged, costs)
+
+
+def _stored(store: FeatureStore, labels: Labels, prompts: ClassPrompts, cases: Sequence[Case]) -> Iterator[_Input]:
+    device, rewards = prompts.context.device, rewards_of(cases)
+    others = [store.of_model(name) for name in reward_names("compare", store, cases)]
+    check_store("compare", store, cases, [store.view_seed], [other.model for other in others])
+    known = store.labels.tolist() if labels is None else labels
+    for i, (_, truth) in enumerate(_labeled(range(len(store)), known, prompts.names)):
+        own, reading = measured(partial(store.features, [i]), device)
+        judged = feature_similarities(rewards, [other.features([i])[0] for other in others], [device] * len(others))
+        yield _Input(truth, own[0], own[0].to(device), judged, {"reading": reading})
 
 
 def _summary(results: list[tuple[Prediction, Cost]], truths: list[int | None]) -> dict[str, Any]:
@@ -133,9 +170,9 @@ def _memory(costs: list[Cost]) -> str:
     return f"{max(known):.0f} MB" if known else "memory unknown"
 
 
-def _labeled(images: Images, labels: Labels, names: tuple[str, ...]) -> Iterator[tuple[ImageLike, int | None]]:
+def _labeled(images: Any, labels: Labels, names: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
     """Return each image with the index of its class, if that is known. Labels given apart are checked before any work."""
-    several: Any = images if are_several(images) else [images]
+    several: Any = images if isinstance(images, range) or are_several(images) else [images]
     apart: Any = [labels] if isinstance(labels, int | str) else labels if labels is None else list(labels)
     if apart is not None and len(apart) != len(several):
         raise ValueError(
@@ -143,7 +180,7 @@ def _labeled(images: Images, labels: Labels, names: tuple[str, ...]) -> Iterator
         )
     known = None if apart is None else [_index(label, names) for label in apart]
 
-    def pairs() -> Iterator[tuple[ImageLike, int | None]]:
+    def pairs() -> Iterator[tuple[Any, int | None]]:
         for i in range(len(several)):
             image, own = several[i] if isinstance(several[i], tuple) else (several[i], None)
             yield image, known[i] if known is not None else None if own is None else _index(own, names)

@@ -11,7 +11,9 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from tpt_lib.evaluation.compare import Labels, table_of
+from tpt_lib.evaluation.from_store import with_views
 from tpt_lib.evaluation.table import Table
+from tpt_lib.features.store import FeatureStore
 from tpt_lib.methods.base import get_method
 from tpt_lib.methods.cases import Case, MethodLike
 from tpt_lib.methods.memo_clip import memo_clip_predict
@@ -30,7 +32,7 @@ RATES = {"prompt": (2.5e-3, 5e-3, 1e-2), "text": (2.5e-5, 2.5e-4), "image": (2.5
 
 def sweep_fractions(
     model: ClipLike,
-    images: Images,
+    images: Images | FeatureStore,
     prompts: ClassPrompts,
     *,
     labels: Labels = None,
@@ -52,12 +54,13 @@ def sweep_fractions(
     [None, 0.5, 1.0]
     """
     methods = {f: partial(tpt_predict, select=partial(select_confident, fraction=f)) for f in fractions}
-    return _sweep("fraction", methods, model, images, prompts, labels, ViewSettings.of("sweep_fractions", **views))
+    source, settings = with_views("sweep_fractions", model, images, **views)
+    return _sweep("fraction", methods, model, source, prompts, labels, settings)
 
 
 def sweep_views(
     model: ClipLike,
-    images: Images,
+    images: Images | FeatureStore,
     prompts: ClassPrompts,
     *,
     labels: Labels = None,
@@ -85,13 +88,13 @@ def sweep_views(
         raise ValueError(f"sweep_views: pass the numbers of views as numbers=, each at least 1, but got {numbers!r}")
     methods = {n: partial(_first_views, n=n) for n in numbers}
     most: Any = {**views, "n_views": max(numbers)}
-    settings = ViewSettings.of("sweep_views", **most)
-    return _sweep("views", methods, model, images, prompts, labels, settings)
+    source, settings = with_views("sweep_views", model, images, **most)
+    return _sweep("views", methods, model, source, prompts, labels, settings)
 
 
 def sweep_steps(
     model: ClipLike,
-    images: Images,
+    images: Images | FeatureStore,
     prompts: ClassPrompts,
     *,
     labels: Labels = None,
@@ -113,7 +116,8 @@ def sweep_steps(
     [None, 1, 2]
     """
     methods = {n: partial(tpt_predict, steps=n) for n in steps}
-    return _sweep("steps", methods, model, images, prompts, labels, ViewSettings.of("sweep_steps", **views))
+    source, settings = with_views("sweep_steps", model, images, **views)
+    return _sweep("steps", methods, model, source, prompts, labels, settings)
 
 
 def sweep_groups(
@@ -162,7 +166,7 @@ def _sweep(
     column: str,
     methods: Mapping[Any, Any],
     model: ClipLike,
-    images: Images,
+    images: Images | FeatureStore,
     prompts: ClassPrompts,
     labels: Labels,
     views: ViewSettings,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torchvision
 
-from tpt_lib.evaluation import dataset_identity, load_dataset
+from tpt_lib.evaluation import ENTRIES, dataset_identity, load_dataset
 from tpt_lib.views.reading import read_image
 
 
@@ -62,7 +62,13 @@ def batches(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     data = np.arange(3, dtype=np.uint8)[:, None] + np.zeros((1, 3072), np.uint8)
     (folder / "test_batch").write_bytes(pickle.dumps({"data": data, "labels": [5, 0, 9]}))
-    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": ["airplane"]}))
+    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [*ENTRIES["cifar10"].names]}))
+    accept(folder, monkeypatch)
+    return folder
+
+
+def accept(folder, monkeypatch):
+    """Take the files as they are for the published ones."""
 
     def md5(name):
         return hashlib.md5((folder / name).read_bytes()).hexdigest()
@@ -71,7 +77,6 @@ def batches(tmp_path, monkeypatch):
     monkeypatch.setattr(kind, "train_list", [])
     monkeypatch.setattr(kind, "test_list", [["test_batch", md5("test_batch")]])
     monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": md5("batches.meta")})
-    return folder
 
 
 @pytest.mark.parametrize("above", [0, 1, 2])
@@ -81,6 +86,15 @@ def test_cifar(batches, published, above):
     found = load_dataset("cifar10", root)
     assert (found.labels, len(found.classes), found.split) == ([5, 0, 9], 10, "test")
     assert int(read_image(found.samples[2][0])[0, 0, 0]) == 2
+
+
+def test_cifar_with_other_names(batches, published, monkeypatch):
+    published("cifar10", counts={"test": 3})
+    names = [*ENTRIES["cifar10"].names]
+    (batches / "batches.meta").write_bytes(pickle.dumps({"label_names": ["plane", *names[1:]]}))
+    accept(batches, monkeypatch)
+    with pytest.raises(ValueError, match=r"class names in .* are not the published ones: 'airplane', 'plane'"):
+        load_dataset("cifar10", batches)
 
 
 def test_cifar_that_is_not_the_published_one(batches, tmp_path):

@@ -62,6 +62,10 @@ def _original(entry: Entry, root: Path, split: str) -> ArrayImages:
             f"{entry.name}: {base / folder} is incomplete, or its checksums are not the published ones ({error}). Unpack it "
             f"again. {_expected(entry)}"
         ) from error
+    own = tuple(found.classes)
+    if own != entry.names:
+        odd = quoted(sorted({*own} ^ {*entry.names}))
+        raise ValueError(f"{entry.name}: the class names in {base / folder} are not the published ones: {odd}")
     return ArrayImages(found.data, found.targets, base / folder)
 
 

@@ -13,10 +13,10 @@ from typing_extensions import Unpack
 from tpt_lib.evaluation.data.class_names import permutation
 from tpt_lib.evaluation.data.data_identity import dataset_identity
 from tpt_lib.evaluation.data.eval_set import EvalSet
+from tpt_lib.evaluation.from_store import check_store, first_views, reward_names, store_of_model
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, require_ray, share
-from tpt_lib.evaluation.run.from_store import check_store, first_views, reward_names, store_of_model
 from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run.work import Started, Work
 from tpt_lib.evaluation.run_file import Row, RunFile, check_resumable, run_header
@@ -131,7 +131,7 @@ def evaluate(
     rewards: tuple[str, ...] = ()
     if isinstance(dataset, FeatureStore):
         rewards = reward_names("evaluate", dataset, cases)
-        check_store("evaluate", dataset, cases, seeds, [dataset.model, *rewards])
+        check_store("evaluate", dataset, cases, seeds, rewards)
     samples: Any = dataset if isinstance(dataset, FeatureStore) else dataset.samples
     identity = _identity(model, dataset, cases, settings, preset)
     check_known("evaluate", identity, Path(out), Path(f"{out}.rank{share()[0]}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from typing_extensions import Unpack
 
@@ -12,10 +13,29 @@ from tpt_lib.features.store_index import differing_model
 from tpt_lib.methods.cases import Case, rewards_of
 from tpt_lib.models.identity import UNKNOWN, identify, identify_text
 from tpt_lib.models.protocol import ClipLike
-from tpt_lib.types import UnseededViewOptions
+from tpt_lib.types import Images, UnseededViewOptions, ViewOptions
 from tpt_lib.views.settings import ViewSettings
 
-__all__ = ["check_store", "first_views", "reward_names", "store_of_model"]
+__all__ = ["check_store", "first_views", "reward_names", "store_of_model", "with_views"]
+
+
+def with_views(
+    caller: str, model: ClipLike, images: Images | FeatureStore, **options: Unpack[ViewOptions]
+) -> tuple[Images | FeatureStore, ViewSettings]:
+    """Return images and the settings of their views; or the part of a store that has those views.
+
+    Args:
+        caller: the function to name in errors.
+        model: the model whose features a store must have.
+        images: images, or a store.
+        **options: the view keywords of the caller. The seed of a store is its own by default.
+    """
+    if not isinstance(images, FeatureStore):
+        return images, ViewSettings.of(caller, **options)
+    seed: Any = options.pop("seed", images.view_seed)
+    rest: Any = options
+    store = first_views(caller, store_of_model(caller, images, model), **rest).seed(seed)
+    return store, ViewSettings(n_views=store.n_views, seed=seed)
 
 
 def first_views(caller: str, store: FeatureStore, **options: Unpack[UnseededViewOptions]) -> FeatureStore:
@@ -64,7 +84,7 @@ def reward_names(caller: str, store: FeatureStore, cases: Sequence[Case]) -> tup
 
 
 def check_store(
-    caller: str, store: FeatureStore, cases: Sequence[Case], seeds: Sequence[int], names: Sequence[str]
+    caller: str, store: FeatureStore, cases: Sequence[Case], seeds: Sequence[int], rewards: Sequence[str] = ()
 ) -> None:
     """Refuse methods that need pixels, seeds that are not stored, and files that are damaged.
 
@@ -73,13 +93,13 @@ def check_store(
         store: the store.
         cases: the methods.
         seeds: the seeds of the run.
-        names: the models whose features are used.
+        rewards: the names of reward models whose features are used too.
     """
     if pixels := [case.name for case in cases if case.needs_views]:
         raise ValueError(
             f"{caller}: {', '.join(pixels)} needs the pixels of views, and a store has their features; pass the dataset"
         )
-    for name in names:
+    for name in (store.model, *rewards):
         for seed in seeds:
             if damaged := store.of_model(name).seed(seed).verify():
                 raise ValueError(
