@@ -102,9 +102,9 @@ class ClipLike(Protocol):
         """Run the text tower on token embeddings and return features ``(K, E)``."""
 
 
-def check_clip(caller: str, model: object) -> None:
-    """Refuse a model that is not a ``ClipLike``, such as one that was not wrapped."""
-    if not (hasattr(model, "image_spec") and hasattr(model, "tokenize")):
+def check_clip(caller: str, model: object, member: str = "tokenize") -> None:
+    """Refuse a model that lacks a member of ``ClipLike``, such as one that was not wrapped."""
+    if not hasattr(model, member):
         raise TypeError(
             f"{caller}: model must be a ClipLike, but got {type(model).__name__}; wrap a model of open_clip, transformers or "
             "OpenAI with tpt_lib.wrap(model), or load one with load_open_clip"
