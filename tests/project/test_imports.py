@@ -46,7 +46,8 @@ evaluation.run_reading evaluation.run_file evaluation.run_summary
 evaluation.report evaluation.profiling evaluation.compare
 evaluation.run.distributed evaluation.run.progress evaluation.run.clock evaluation.run.items
 evaluation.run.fill_store evaluation.run.encode_dataset
-evaluation.run.from_store evaluation.run.work evaluation.run.evaluate
+evaluation.run.from_store evaluation.run.work
+evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.evaluate_stream evaluation.run.evaluate
 evaluation.run.evaluate_bongard evaluation.run evaluation
 
 paper.sweeps paper.budgets paper.transfer paper
