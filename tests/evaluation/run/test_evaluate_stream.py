@@ -168,6 +168,26 @@ def test_a_state_saves_the_work_before_it(whole_stream, tmp_path):
 
 
 @pytest.mark.usefixtures("saved_after_each")
+def test_a_state_that_is_damaged_or_of_another_run_is_never_used(whole_stream, tmp_path):
+    path, other = tmp_path / "run.jsonl", tmp_path / "other.jsonl"
+    stopped(path, 5)
+    stopped(other, 5, n_views=4)
+    rows, state = path.read_bytes(), tmp_path / "run.jsonl.state"
+    for content_of_state, message in [
+        (state.read_bytes()[:-1] + b"!", "is damaged"),
+        ((tmp_path / "other.jsonl.state").read_bytes(), "has the states of another run"),
+        (b"precious", "is not a whole safetensors file"),
+    ]:
+        state.write_bytes(content_of_state)
+        with pytest.raises(ValueError, match=rf"run\.jsonl\.state' {message}.*or move it away"):
+            run(path, Stopping(LOOKS), methods=METHODS, seeds=SEEDS)
+        assert (path.read_bytes(), state.read_bytes()) == (rows, content_of_state)
+    state.unlink()
+    run(path, methods=METHODS, seeds=SEEDS)
+    assert content(path) == content(whole_stream)
+
+
+@pytest.mark.usefixtures("saved_after_each")
 @pytest.mark.parametrize("dropped", [[4], [2, 9], [13]])
 def test_a_row_that_is_missing_before_the_state_is_computed_in_its_place(dropped, whole_stream, tmp_path):
     path = tmp_path / "run.jsonl"
