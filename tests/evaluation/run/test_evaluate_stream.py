@@ -334,7 +334,7 @@ class Seen:
         (
             {"backend": "ray"},
             ValueError,
-            "'TDA' is an online method, .* Ray's actors take any samples in any order; use",
+            "'TDA' is an online method, .* Ray's actors take any samples in any order; use one",
         ),
         (
             {"retry_errors": True},
@@ -374,9 +374,7 @@ def as_rank(monkeypatch, rank, ranks):
 def test_ranks_are_refused_unless_each_has_a_stream_of_its_own(tmp_path, monkeypatch):
     path = tmp_path / "run.jsonl"
     as_rank(monkeypatch, 1, 2)
-    with pytest.raises(
-        ValueError, match="but each of 2 ranks sees only its share; use one process, or streams='per-rank'"
-    ):
+    with pytest.raises(ValueError, match="but 2 ranks see a share each; use one process, or streams='per-rank'"):
         run(path, methods="tda")
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr("tpt_lib.Report.read", lambda _: report((written_header(), FOUR)))

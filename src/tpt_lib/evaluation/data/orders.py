@@ -146,7 +146,7 @@ def _domains(caller: str, dataset: EvalSet) -> list[Hashable]:
     listed = _listed_domains(dataset.samples)
     if listed is None:
         files = [listed_file(dataset.samples, i) for i in range(len(dataset))]
-        listed = [file and PurePath(os.path.abspath(file)).parent.parent for file in files]
+        listed = [None if file is None else PurePath(os.path.abspath(file)).parent.parent for file in files]
         if None in listed or len(set(listed)) == 1:
             raise ValueError(
                 f"{caller}: order='domains' needs the domain of each sample, but {dataset.name} does not tell it; give its "

@@ -16,7 +16,7 @@ from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, require_ray, share
-from tpt_lib.evaluation.run.evaluate_stream import stream_rows
+from tpt_lib.evaluation.run.evaluate_stream import stream_rows, write_streams_on_ray
 from tpt_lib.evaluation.run.from_store import check_store, first_views, reward_names, store_of_model
 from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run.stream_plan import Streams, plan_stream
@@ -101,8 +101,8 @@ def evaluate(
         order: order of the stream, for online methods (default None: ``"shuffle"``, another one for each seed): also
             ``"dataset"``, ``"by-class"``, ``"dirichlet"`` (classes in bursts; ``"dirichlet:0.5"`` sets the concentration,
             default 0.1) or ``"domains"`` (one after another).
-        streams: ``"per-rank"`` gives each rank of ``torchrun`` a stream of its own over its share, for online methods (default
-            None: more than one rank is refused). Results then depend on the number of ranks.
+        streams: ``"per-rank"`` gives each rank of ``torchrun``, or each of ``num_workers`` workers of Ray, a stream of its own
+            over its share, for online methods (default None: they are refused). Results then depend on their number.
         strict: whether to stop at an image that cannot be used (default False: record its error as a row).
         retry_errors: whether a resumed run tries every sample with an error again (default False: all but images that were
             refused with ``ImageError``; a missing file or a lack of memory may pass).
@@ -140,9 +140,9 @@ def evaluate(
     _check(seeds, batch_size, num_workers, backend)
     _check_classes(prompts, cases, dataset)
     rank, ranks = share()
-    stream = plan_stream(
-        model, dataset, cases, seeds, ranks, order=order, streams=streams, backend=backend, retry_errors=retry_errors
-    )
+    streaming = max(1, num_workers) if backend == "ray" else ranks
+    asked: Any = {"order": order, "streams": streams, "backend": backend, "retry_errors": retry_errors}
+    stream = plan_stream(model, dataset, cases, seeds, streaming, **asked)
     cases = cases if stream is None else stream.cases
     names = [case.name for case in cases]
     rewards: tuple[str, ...] = ()
@@ -156,6 +156,9 @@ def evaluate(
     check_known("evaluate", identity, Path(out), Path(f"{out}.rank{rank}"))
     header = run_header(dataset.name, dataset.split, dataset.classes, names, seeds, len(samples), identity)
     work = Work(model, cases, samples, settings, strict, dataset.root, rewards)
+    if stream is not None and backend == "ray":
+        write_streams_on_ray(Path(out), header, work, stream, streaming, batch_size)
+        return Report.read([out])
     own, both = Path(out), None
     if ranks > 1:
         check_resumable(out, header)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, islice
+from pathlib import Path
 
+from tpt_lib.evaluation.run.distributed import ray_shares
 from tpt_lib.evaluation.run.stream_plan import OnlineCase, Stream
 from tpt_lib.evaluation.run.stream_state import SavedStates, StateFile
 from tpt_lib.evaluation.run.work import Work
-from tpt_lib.evaluation.run_file import Row, RunFile
+from tpt_lib.evaluation.run_file import Header, Row, RunFile, merge_run_files
 
-__all__ = ["stream_rows"]
+__all__ = ["stream_rows", "write_streams_on_ray"]
 
 TOLERANCE = 1e-3  # of a probability or an entropy that is computed again, maybe on other hardware
 
@@ -71,6 +74,32 @@ def stream_rows(
     file.remove()
 
 
+def write_streams_on_ray(out: Path, header: Header, work: Work, stream: Stream, ranks: int, batch_size: int) -> None:
+    """Write a run on a Ray cluster, with a worker for the stream of each rank, and merge their files.
+
+    Args:
+        out: the run file. Its folder is shared by the cluster: workers write ``OUT.rank0``, ``OUT.rank1``, … there.
+        header: its header.
+        work: turns samples into rows.
+        stream: what ``plan_stream`` returned.
+        ranks: number of streams.
+        batch_size: number of images read together.
+    """
+    with RunFile(out, header) as run:
+        if run.left:
+            ray_shares(
+                partial(_write_share, out.absolute(), header, work, stream, ranks, batch_size), ranks, work.device
+            )
+            merge_run_files([Path(f"{out}.rank{rank}") for rank in range(min(ranks, header["n"]))], out)
+
+
+def _write_share(out: Path, header: Header, work: Work, stream: Stream, ranks: int, batch_size: int, rank: int) -> None:
+    part = range(rank, header["n"], ranks)
+    with RunFile(Path(f"{out}.rank{rank}"), header, part) as run:
+        for rows in stream_rows(work, run, stream, part, batch_size, 0):
+            run.append(rows)
+
+
 def _steps(order: list[int], rows: dict[int, Row], failed: set[int]) -> list[tuple[int, int]]:
     """Return positions and samples to step through, up to the last one without a row.
 
@@ -99,7 +128,7 @@ def _check_repeated(run: RunFile, old: list[Row], new: list[Row]) -> None:
             )
         for name, said in after["methods"].items():
             kept = before["methods"][name]
-            if max(abs(said[key] - kept[key]) for key in ("confidence", "entropy")) > TOLERANCE:  # type: ignore[literal-required]
+            if max(abs(said[key] - kept[key]) for key in ("confidence", "entropy")) > TOLERANCE:
                 raise ValueError(
                     f"{where}but {name!r} now gives it {said['confidence']:.4f} instead of {kept['confidence']:.4f}. Images, "
                     "packages or hardware have changed, so the rest would not belong to these rows; pass another `out`"

@@ -119,8 +119,8 @@ def plan_stream(
 def _online(case: Case, images: int, states: dict[str, Any]) -> OnlineCase:
     """Return the case with its method made, which is told the length of the stream if it takes ``expected``."""
     predict: Any = case.entry.predict
-    takes = () if isinstance(predict, OnlineMethod) else inspect.signature(predict).parameters
-    if "expected" in takes and takes["expected"].default is None:
+    expected = None if isinstance(predict, OnlineMethod) else inspect.signature(predict).parameters.get("expected")
+    if expected is not None and expected.default is None:
         predict = partial(predict, expected=images)
     entry = replace(case.entry, predict=predict)
     return OnlineCase(case.name, entry, case.prompts, method=as_online("evaluate", entry), states=states)
@@ -149,15 +149,11 @@ def _check_options(
     if streams not in (None, "per-rank"):
         raise ValueError(f"evaluate: streams must be 'per-rank' or None, but got {streams!r}")
     reason = f"{names[0]!r} is an online method, which learns from the images in their order"
-    if backend == "ray":
+    if (ranks > 1 or backend == "ray") and streams is None:
+        who = "Ray's actors take any samples in any order" if backend == "ray" else f"{ranks} ranks see a share each"
         raise ValueError(
-            f"evaluate: {reason}, but Ray's actors take any samples in any order; use backend='local', or torchrun with "
-            "streams='per-rank'"
-        )
-    if ranks > 1 and streams is None:
-        raise ValueError(
-            f"evaluate: {reason}, but each of {ranks} ranks sees only its share; use one process, or streams='per-rank' for a "
-            "stream of its own on each rank, whose results depend on the number of ranks"
+            f"evaluate: {reason}, but {who}; use one process, or streams='per-rank' for a stream of its own on each rank (with "
+            "Ray, on each of num_workers workers). Results then depend on their number"
         )
     if retry_errors:
         raise ValueError(
