@@ -18,6 +18,7 @@ from torch.utils.data import Subset
 
 from tpt_lib.evaluation.data.eval_set import EvalSet, listed_labels
 from tpt_lib.evaluation.data.samples import listed_file
+from tpt_lib.features.store import FeatureStore
 
 __all__ = ["ORDERS", "dirichlet_order", "grouped_order", "sample_order", "shuffled_order"]
 
@@ -25,12 +26,12 @@ ORDERS = ("dataset", "shuffle", "by-class", "dirichlet", "domains")
 CONCENTRATION = 0.1
 
 
-def sample_order(caller: str, dataset: EvalSet, name: str) -> Callable[[int], list[int]]:
+def sample_order(caller: str, dataset: EvalSet | FeatureStore, name: str) -> Callable[[int], list[int]]:
     """Return a function from a seed to the order of a dataset's samples.
 
     Args:
         caller: the function to name in errors.
-        dataset: the dataset. No image is read.
+        dataset: the dataset, or a store of its features. No image is read.
         name: one of ``ORDERS``. ``"by-class"`` sorts by label and ``"domains"`` by domain; both shuffle inside. A dataset has
             ``domains``, one per sample, or its files are ``DOMAIN/CLASS/FILE``. ``"dirichlet:0.5"`` has another concentration
             than 0.1.
@@ -52,7 +53,7 @@ def sample_order(caller: str, dataset: EvalSet, name: str) -> Callable[[int], li
         return partial(shuffled_order, len(dataset))
     if kind == "domains":
         return partial(grouped_order, _by_appearance(_domains(caller, dataset)))
-    labels = listed_labels(dataset.samples)
+    labels = _labels(dataset)
     if labels is None:
         raise ValueError(
             f"{caller}: order={name!r} needs the labels before images are read, but {dataset.name} does not list them; give "
@@ -141,18 +142,24 @@ def _by_appearance(names: Sequence[Hashable]) -> list[int]:
     return [numbers.setdefault(name, len(numbers)) for name in names]
 
 
-def _domains(caller: str, dataset: EvalSet) -> list[Hashable]:
+def _labels(dataset: EvalSet | FeatureStore) -> list[int] | None:
+    return dataset.labels.tolist() if isinstance(dataset, FeatureStore) else listed_labels(dataset.samples)
+
+
+def _domains(caller: str, dataset: EvalSet | FeatureStore) -> list[Hashable]:
     """Return the domain of each sample: as the dataset lists it, or the folder above that of its class."""
-    listed = _listed_domains(dataset.samples)
+    stored = isinstance(dataset, FeatureStore)
+    listed = None if stored else _listed_domains(dataset.samples)
     if listed is None:
-        files = [listed_file(dataset.samples, i) for i in range(len(dataset))]
+        file_of = dataset.sample_path if stored else partial(listed_file, dataset.samples)
+        files = [file_of(i) for i in range(len(dataset))]
         listed = [None if file is None else PurePath(os.path.abspath(file)).parent.parent for file in files]
         if None in listed or len(set(listed)) == 1:
             raise ValueError(
                 f"{caller}: order='domains' needs the domain of each sample, but {dataset.name} does not tell it; give its "
                 "dataset a list `domains`, or put its files into folders DOMAIN/CLASS/FILE"
             )
-        labels = listed_labels(dataset.samples)
+        labels = _labels(dataset)
         if labels is not None and len(set(zip(labels, listed, strict=True))) == len(set(labels)):
             raise ValueError(
                 f"{caller}: order='domains' takes DOMAIN of DOMAIN/CLASS/FILE, but no class of {dataset.name} is in more than "

@@ -15,6 +15,7 @@ from torch import Tensor
 from tpt_lib.content import digest
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.data.orders import sample_order
+from tpt_lib.features.store import FeatureStore
 from tpt_lib.methods.base import OnlineMethod
 from tpt_lib.methods.cases import Case
 from tpt_lib.methods.stream import as_online, state_tensors
@@ -71,7 +72,7 @@ class Stream:
 
 def plan_stream(
     model: ClipLike,
-    dataset: EvalSet,
+    dataset: EvalSet | FeatureStore,
     cases: list[Case],
     seeds: Sequence[int],
     ranks: int,
@@ -85,7 +86,7 @@ def plan_stream(
 
     Args:
         model: the model.
-        dataset: the dataset.
+        dataset: the dataset, or a store of its features.
         cases: the methods.
         seeds: seeds of the views and of the order.
         ranks: number of ranks. Each has a stream of its own over its share.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
+from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from tpt_lib.content import digest
 from tpt_lib.evaluation.run_lines import check_is_file
+from tpt_lib.features.whole_file import DamagedFileError, check_tensors, map_tensors, write_tensors
 from tpt_lib.methods.stream import rebuilt_state, state_tensors
 
 __all__ = ["SavedStates", "StateFile"]
@@ -20,6 +19,9 @@ __all__ = ["SavedStates", "StateFile"]
 FORMAT = "tpt_lib stream state 1"
 SECONDS = 10.0  # between two writes, the most that a kill loses
 SHARE = 20  # writing takes at most 1/20 of the time, however large the states are
+REMEDY = (
+    "Restore it from a copy; or move it away, and evaluate computes the states again from the first image of the stream"
+)
 
 States = Mapping[str, Any]
 
@@ -44,7 +46,6 @@ class StateFile:
             initial: the states that each stream begins with.
         """
         self.path = run.with_name(f"{run.name}.state")
-        self._partial = self.path.with_name(f".{self.path.name}.partial")
         self._hash, self._initial = run_hash, initial
         self._due = time.monotonic() + SECONDS
 
@@ -55,19 +56,9 @@ class StateFile:
 
     def write(self, saved: SavedStates) -> None:
         """Replace the file atomically, so that a kill leaves the old or the new one."""
-        from safetensors.torch import save
-
         start = time.monotonic()
-        tensors = {
-            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-            for name, tensor in _tensors(saved.states).items()
-        }
-        about = {"format": FORMAT, "run": self._hash, "seed": str(saved.seed), "position": str(saved.position)}
-        with self._partial.open("wb") as file:
-            file.write(save(tensors, {**about, "digest": _digest(about, tensors)}))
-            file.flush()
-            os.fsync(file.fileno())
-        self._partial.replace(self.path)
+        notes = {"format": FORMAT, "run": self._hash, "seed": str(saved.seed), "position": str(saved.position)}
+        write_tensors(self.path, {name: x.detach().cpu().clone() for name, x in _tensors(saved.states).items()}, notes)
         end = time.monotonic()
         self._due = end + max(SECONDS, SHARE * (end - start))
 
@@ -77,43 +68,39 @@ class StateFile:
         Raises:
             ValueError: if the file is damaged or belongs to another run.
         """
-        from safetensors import SafetensorError, safe_open
-
         if not check_is_file(self.path).exists():
             return None
         try:
-            with safe_open(self.path, "pt") as file:
-                about = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise self._refused(f"is not a whole safetensors file ({error})") from error
-        if about.get("format") != FORMAT:
+            notes = check_tensors(self.path)
+        except DamagedFileError as error:
+            raise ValueError(f"{error}. {REMEDY}") from error
+        if notes.get("format") != FORMAT:
             raise self._refused("was not written by evaluate")
-        if about.pop("digest", None) != _digest(about, tensors):
-            raise self._refused("is damaged: its content has changed since it was written")
-        if about["run"] != self._hash:
+        if notes["run"] != self._hash:
             raise self._refused("has the states of another run")
-        wanted = _tensors(self._initial)
-        if _shapes(wanted) != _shapes(tensors):
+        tensors, _ = map_tensors(self.path)
+        if _shapes(_tensors(self._initial)) != _shapes(tensors):
             raise self._refused("has states of other shapes, as another version of a method may have")
         states = {
             name: rebuilt_state(
-                state, {key: tensors[f"{at}.{key}"].to(x.device) for key, x in state_tensors("evaluate", state).items()}
+                state,
+                {
+                    key: tensors[f"{at}.{key}"].to(x.device, copy=True)
+                    for key, x in state_tensors("evaluate", state).items()
+                },
             )
             for at, (name, state) in enumerate(self._initial.items())
         }
-        return SavedStates(int(about["seed"]), int(about["position"]), states)
+        return SavedStates(int(notes["seed"]), int(notes["position"]), states)
 
     def remove(self) -> None:
         """Remove the file, and what a kill left of a write."""
-        for path in (self.path, self._partial):
-            path.unlink(missing_ok=True)
+        for path in self.path.parent.glob(f"{escape(self.path.name)}*"):
+            if path == self.path or path.name.startswith(f"{self.path.name}.part-"):
+                path.unlink()
 
     def _refused(self, why: str) -> ValueError:
-        return ValueError(
-            f"{str(self.path)!r} {why}. Restore it from a copy; or move it away, and evaluate computes the states again from "
-            "the first image of the stream"
-        )
+        return ValueError(f"{str(self.path)!r} {why}. {REMEDY}")
 
 
 def _tensors(states: States) -> dict[str, Tensor]:
@@ -123,10 +110,6 @@ def _tensors(states: States) -> dict[str, Tensor]:
         for at, state in enumerate(states.values())
         for name, tensor in state_tensors("evaluate", state).items()
     }
-
-
-def _digest(about: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    return digest([sorted(about.items()), *(part for name in sorted(tensors) for part in (name, tensors[name]))])
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
