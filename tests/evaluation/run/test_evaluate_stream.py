@@ -139,7 +139,7 @@ def cut(whole, path, lines):
     path.write_bytes(b"".join(whole.read_bytes().splitlines(keepends=True)[:lines]))
 
 
-@pytest.mark.parametrize("lines", [1, 5, 13, 14, 20])
+@pytest.mark.parametrize("lines", [5, 14])
 def test_without_a_state_the_stream_is_stepped_through_again(lines, whole_stream, tmp_path):
     path = tmp_path / "run.jsonl"
     cut(whole_stream, path, lines)
@@ -206,7 +206,7 @@ def test_a_state_that_is_damaged_or_of_another_run_is_never_used(whole_stream, t
 
 
 @pytest.mark.usefixtures("saved_after_each")
-@pytest.mark.parametrize("dropped", [[4], [2, 9], [13]])
+@pytest.mark.parametrize("dropped", [[2, 9], [13]])
 def test_a_row_that_is_missing_before_the_state_is_computed_in_its_place(dropped, whole_stream, tmp_path):
     path = tmp_path / "run.jsonl"
     stopped(path, 17)

@@ -148,12 +148,9 @@ def _labels(dataset: EvalSet | FeatureStore) -> list[int] | None:
 
 def _domains(caller: str, dataset: EvalSet | FeatureStore) -> list[Hashable]:
     """Return the domain of each sample: as the dataset lists it, or the folder above that of its class."""
-    stored = isinstance(dataset, FeatureStore)
-    listed = None if stored else _listed_domains(dataset.samples)
+    listed = None if isinstance(dataset, FeatureStore) else _listed_domains(dataset.samples)
     if listed is None:
-        file_of = dataset.sample_path if stored else partial(listed_file, dataset.samples)
-        files = [file_of(i) for i in range(len(dataset))]
-        listed = [None if file is None else PurePath(os.path.abspath(file)).parent.parent for file in files]
+        listed = [None if file is None else PurePath(os.path.abspath(file)).parent.parent for file in _files(dataset)]
         if None in listed or len(set(listed)) == 1:
             raise ValueError(
                 f"{caller}: order='domains' needs the domain of each sample, but {dataset.name} does not tell it; give its "
@@ -166,6 +163,12 @@ def _domains(caller: str, dataset: EvalSet | FeatureStore) -> list[Hashable]:
                 "one such folder, so these are groups of classes; give its dataset a list `domains`"
             )
     return listed
+
+
+def _files(dataset: EvalSet | FeatureStore) -> list[Any]:
+    if isinstance(dataset, FeatureStore):
+        return [dataset.sample_path(i) for i in range(len(dataset))]
+    return [listed_file(dataset.samples, i) for i in range(len(dataset))]
 
 
 def _listed_domains(samples: Any) -> list[Hashable] | None:

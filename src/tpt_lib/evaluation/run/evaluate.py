@@ -85,8 +85,9 @@ def evaluate(
         model: the model.
         dataset: what ``load_dataset`` returned, or ``EvalSet("mine", samples, classes)``; or the store that ``encode_dataset``
             made of it, from which only the text tower of the model runs.
-        methods: a name from ``list_methods()``, a function, or a list of them; or a dict from the name in the report to a
-            method, or to a pair of a method and its own prompts, such as ``{"CoOp": ("zero_shot", coop)}``.
+        methods: a name from ``list_methods()`` or ``list_methods(online=True)``, a function, or a list of them; or a dict from
+            the name in the report to a method, or to a pair of a method and its own prompts, such as
+            ``{"CoOp": ("zero_shot", coop)}``.
         out: the run file, one JSON object per line: the settings, then a row per seed and sample. Each row is flushed.
         seeds: seeds of the views and of the order (default ``(0,)``); the report has means and deviations over them.
         prompts: prompts of the methods (default: the dataset's classes in its template).
