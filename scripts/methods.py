@@ -59,8 +59,8 @@ the next, so order, batches, workers and ranks do not change results. All method
 
 **Online**: `methods.OnlineMethod` is a fold over a stream of images. `init(model, prompts)` returns a state, and
 `step(model, prompts, state, features)` returns the next state and a `Prediction`. A state is a frozen dataclass of tensors
-of fixed shape, so it can be saved. Results depend on the order of the images. `classify`, `compare` and `evaluate` do not
-run online methods yet and refuse them; `methods.stream` does. [Streams of images](streams.md) lists them.
+of fixed shape, so it can be saved. Results depend on the order of the images. `methods.stream` and `evaluate` run online
+methods; `classify` and `compare` refuse them. [Streams of images](streams.md) lists them.
 
 A method declares what it *needs*: `"features"` or `"views"` of one image's views, `"images"` for a batch of images, or
 `"reward"` for a second model. A method that needs views is called as `method(model, prompts, views)` with the views

@@ -99,11 +99,12 @@ def test_models(capsys):
 def test_methods(capsys):
     code, out, _ = ran(capsys, "methods --json")
     rows = json.loads(out)
-    assert (code, [row["name"] for row in rows]) == (0, list(tpt_lib.list_methods()))
+    assert (code, [row["name"] for row in rows]) == (0, [*tpt_lib.list_methods(), *tpt_lib.list_methods(online=True)])
     for row in rows:
         entry = tpt_lib.get_method(row["name"])
         assert (row["title"], row["needs"], row["paper"]) == (entry.title, ", ".join(entry.needs), entry.paper)
-    assert re.search(r"^tpt +TPT +features +Shu et al.", ran(capsys, "methods")[1], flags=re.MULTILINE)
+        assert row["kind"] == ("online" if entry.online else "episodic")
+    assert re.search(r"^tpt +TPT +episodic +features +Shu et al.", ran(capsys, "methods")[1], flags=re.MULTILINE)
 
 
 def test_compare(capsys, tmp_path):

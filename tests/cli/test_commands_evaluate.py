@@ -34,6 +34,19 @@ def test_evaluate_resumes_and_is_reported(capsys, tmp_path):
     assert abs(rows[1]["methods"]["TPT"]["confidence"] - float(want.probs.max())) < 1e-5
 
 
+def test_evaluate_a_stream(capsys, tmp_path):
+    line = f"evaluate --dataset {STYLE} --limit 4 --n-views 2 --num-workers 0 --methods zero_shot tda"
+    code, out, errors = ran(capsys, f"{line} --order by-class --streams per-rank --seeds 3")
+    assert (code, errors) == (0, [])
+    assert "TDA" in out
+    header, *rows = map(json.loads, (tmp_path / "noto-v1.jsonl").read_text().splitlines())
+    assert (header["methods"], header["settings"]["stream"]["order"]) == (["zero-shot", "TDA"], "by-class")
+    assert [row["truth"] for row in rows] == sorted(row["truth"] for row in rows)
+    code, _, (error,) = ran(capsys, f"{line} --seeds 3")
+    assert code == 2
+    assert "settings.stream.order is 'by-class' there and 'shuffle' here" in error
+
+
 def test_evaluate_a_folder_with_a_bad_image(capsys, tmp_path):
     for name, count in {"cat": 4, "dog": 2}.items():
         for i in range(count):
@@ -119,6 +132,11 @@ def test_what_is_wrong_is_one_line_and_touches_nothing(capsys, tmp_path):
         "evaluate --dataset tiny-bongard --seeds 0 0": "seeds must differ, but got [0, 0]",
         f"evaluate --dataset {STYLE} --num-workers -1": "num_workers must be 0 or more, but got -1",
         "evaluate --dataset tiny-bongard --n-views 4": "--n-views: not for Bongard problems",
+        "evaluate --dataset tiny-bongard --order shuffle": "--order: not for Bongard problems",
+        f"evaluate --dataset {STYLE} --methods tda --order sorted": "order must be one of dataset, shuffle, by-class",
+        f"evaluate --dataset {STYLE} --methods tda --order domains": "order='domains' needs the domain of each sample",
+        f"evaluate --dataset {STYLE} --order shuffle": "order was given, but none of the methods is online",
+        f"evaluate --dataset {STYLE} --methods tda --backend ray": "'TDA' is an online method",
         "evaluate --dataset tiny-bongard --template 'a {}' --backend ray": "--template, --backend: not for Bongard",
         "evaluate --dataset tiny-bongard --methods zero_shot": "there is no method 'zero_shot'; there are prototype, tpt",
         "classify a.png --classes cat dog --top 0": "--top must be at least 1, but is 0",

@@ -48,11 +48,11 @@ def test_embedded_sets(name, command, options, capsys):
 @pytest.mark.parametrize(
     "option",
     ["--n-views 64", "--recipe crop", "--template 'a {}'", "--prompt coop.pth", "--num-workers 0", "--num-workers 2",
-     "--backend local", "--backend ray"],
+     "--backend local", "--backend ray", "--order shuffle", "--streams per-rank"],
 )  # fmt: skip
 def test_bongard_problems(option, capsys):
     error = refused(capsys, f"evaluate --dataset tiny-bongard {option}")
-    assert error == f"{option.split()[0]}: not for Bongard problems, which have no views and no class names"
+    assert error == f"{option.split()[0]}: not for Bongard problems, which have no views, no class names and no stream"
 
 
 def test_a_folder_has_no_splits(capsys, tmp_path):

@@ -21,7 +21,7 @@ def test_encode_and_evaluate(capsys, tmp_path):
     code, said, _ = ran(capsys, line)
     assert code == 0
     assert "3 samples of 430 classes of noto-v1/3 of test" in said
-    assert "model, seed 1: CLIP x 192, float32" in said
+    assert "model, seed 1: tiny x 192, float32" in said
     store = tpt_lib.FeatureStore.open(out)
     assert store.seeds == (0, 1)
     code, said, _ = ran(capsys, f"evaluate --dataset {out} --methods zero_shot --out {tmp_path / 'run.jsonl'} --json")

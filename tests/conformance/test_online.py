@@ -15,13 +15,13 @@ from support.streams import CLASSES, METHODS, stream_of
 
 from tpt_lib import list_methods
 from tpt_lib.methods import fold, load_state, save_state, stream
-from tpt_lib.methods.stream import _tensors
+from tpt_lib.methods.stream import state_tensors
 
 each = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 
 
 def tensors(state):
-    return _tensors("test", state)
+    return state_tensors("test", state)
 
 
 def same(one, other):

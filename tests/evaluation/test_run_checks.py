@@ -42,6 +42,7 @@ def answer(**changes):
         ([header(), answer(entropy=None)], "line 2: method 'TPT': entropy is missing or has the wrong type: None"),
         ([header(classes=6), answer()], "line 2: method 'zero-shot': top5 must be 5 classes, but is"),
         ([header(), FOUR[0], answer(index=1)], "two rows of seed 0, sample 0 differ"),
+        ([header(), changed(position=4)], "line 2: position must be from 0 to 3, but is 4"),
         ([header(), changed(path=3)], "line 2: path must be a string or null, but is 3"),
         ([header(), changed(error=3)], "line 2: error must be a string, but is 3"),
         ([header(), changed(seconds={"TPT": "a"})], "line 2: seconds of 'TPT' must be a number, but is a"),

@@ -1,7 +1,7 @@
 """One run's answers and scores."""
 
 import pytest
-from support.runs import FOUR
+from support.runs import FOUR, header, report
 
 from tpt_lib.evaluation.metrics import scores
 from tpt_lib.evaluation.run_summary import outcomes
@@ -21,3 +21,12 @@ def test_errors_are_left_out_and_nothing_but_errors_has_no_scores():
     assert scores(outcomes([*FOUR, bad], "TPT", 2))["top1"] == 75
     assert set(scores(outcomes([bad], "TPT", 2)).values()) == {None}
     assert set(scores(outcomes([bad], "TPT", 9)).values()) == {None}
+
+
+def test_the_order_of_a_stream_is_noted():
+    for stream, said in [
+        ({"order": "by-class", "digest": "1"}, "order 'by-class'"),
+        ({"order": "shuffle", "ranks": 4}, "order 'shuffle', with a stream of its own on each of 4 ranks"),
+    ]:
+        (note,) = [note for note in report((header(stream=stream), FOUR)).notes() if "online" in note]
+        assert note == f"pets: online methods saw the images in the {said}"

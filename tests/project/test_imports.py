@@ -39,15 +39,15 @@ evaluation.data.image_lists evaluation.data.cifar evaluation.data.bongard_hoi
 evaluation.data.class_names evaluation.data.samples evaluation.data.columns evaluation.data.tables
 evaluation.data.stream evaluation.data.hugging_face evaluation.data.tar_format evaluation.data.tar_shards
 evaluation.data.eval_set evaluation.data.data_identity evaluation.data.registered
-evaluation.data.load evaluation.data.subsets evaluation.data
+evaluation.data.load evaluation.data.subsets evaluation.data.orders evaluation.data
 evaluation.published evaluation.table evaluation.metrics evaluation.significance
 evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines evaluation.run_lock
 evaluation.run_reading evaluation.run_file evaluation.run_summary
 evaluation.report evaluation.profiling evaluation.from_store evaluation.compare
 evaluation.run.distributed evaluation.run.progress evaluation.run.clock evaluation.run.items
 evaluation.run.fill_store evaluation.run.encode_dataset
-evaluation.run.work evaluation.run.evaluate
-evaluation.run.evaluate_bongard evaluation.run evaluation
+evaluation.run.work evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.evaluate_stream
+evaluation.run.evaluate evaluation.run.evaluate_bongard evaluation.run evaluation
 
 paper.sweeps paper.budgets paper.transfer paper
 

@@ -79,6 +79,7 @@ def evaluate(args: Namespace) -> int:
         report = tpt.evaluate_bongard(model, data, args.methods or ["prototype", "tpt"], **options)
     else:
         options |= {"num_workers": args.num_workers, "backend": args.backend or "local", **_views(args)}
+        options |= {"order": args.order, "streams": args.streams}
         options["prompts"] = _prompts(args, model, data.classes, data.template)
         report = tpt.evaluate(model, data, args.methods or ["zero_shot", "tpt"], **options)
     if args.json:
@@ -181,8 +182,17 @@ def datasets(args: Namespace) -> int:
 
 
 def methods(args: Namespace) -> int:
-    entries = [tpt.get_method(name) for name in tpt.list_methods()]
-    rows = [{"name": e.name, "title": e.title, "needs": ", ".join(e.needs), "paper": e.paper} for e in entries]
+    entries = [tpt.get_method(name) for online in (False, True) for name in tpt.list_methods(online=online)]
+    rows = [
+        {
+            "name": e.name,
+            "title": e.title,
+            "kind": "online" if e.online else "episodic",
+            "needs": ", ".join(e.needs),
+            "paper": e.paper,
+        }
+        for e in entries
+    ]
     _print_json(rows) if args.json else print(Table(tuple(rows)))
     return 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["check_dataset_options", "check_image_options", "check_problem_options", "refuse"]
 
 CLASSES = ("classes", "classes_file")
-VIEWS_AND_PROMPTS = ("n_views", "recipe", *CLASSES, "template", "prompt", "num_workers", "backend")
+VIEWS_AND_PROMPTS = ("n_views", "recipe", *CLASSES, "template", "prompt", "num_workers", "backend", "order", "streams")
 
 
 def refuse(args: Namespace, names: Collection[str], why: str) -> None:
@@ -39,7 +39,7 @@ def check_dataset_options(args: Namespace, embedded: Collection[str], known: Col
 
 def check_problem_options(args: Namespace) -> None:
     """Refuse options that Bongard problems would ignore."""
-    refuse(args, VIEWS_AND_PROMPTS, "not for Bongard problems, which have no views and no class names")
+    refuse(args, VIEWS_AND_PROMPTS, "not for Bongard problems, which have no views, no class names and no stream")
 
 
 def check_image_options(args: Namespace) -> None:

@@ -134,6 +134,14 @@ def _evaluate(command: argparse.ArgumentParser) -> None:
         "--seeds", type=int, nargs="+", default=[0], metavar="SEED", help="seeds of the views (default 0)"
     )
     command.add_argument(
+        "--order",
+        help="order of the stream, for online methods: shuffle (default, by the seed), dataset, by-class, dirichlet or such as "
+        "dirichlet:0.5, domains",
+    )
+    command.add_argument(
+        "--streams", choices=["per-rank"], help="for online methods under torchrun: each rank has a stream of its own"
+    )
+    command.add_argument(
         "--num-workers",
         type=int,
         metavar="N",
@@ -228,6 +236,7 @@ COMMANDS = {
         (_evaluate, _data, _prompts, _views, _model),
         [
             "--dataset noto-v1 --methods zero_shot tpt",
+            "--dataset noto-v1 --methods zero_shot tda --order shuffle --seeds 0 1 2",
             "--dataset my/photos --out photos.jsonl --seeds 0 1 2",
             "--dataset imagenet-a --root /data --model ViT-B-16 --pretrained openai --limit 500",
             "--dataset tiny-bongard --methods prototype tpt",

@@ -62,6 +62,8 @@ def _row_problem(value: Any, header: Header) -> str | None:
         return f"seed must be one of the header's {header['seeds']}, but is {short(value.get('seed'))}"
     if not _in_range(value.get("sample"), n):
         return f"sample must be from 0 to {n - 1}, but is {short(value.get('sample'))}"
+    if not _in_range(value.get("position", 0), n):
+        return f"position must be from 0 to {n - 1}, but is {short(value['position'])}"
     if not isinstance(value.get("path"), str | None):
         return f"path must be a string or null, but is {short(value['path'])}"
     if "error" in value:

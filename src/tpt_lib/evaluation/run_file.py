@@ -63,6 +63,7 @@ class RunFile:
         header: its header.
         rows: the rows that are done, including appended ones. Rows with an error to be tried again are left out.
         left: for each seed the samples that are not done.
+        failed: the rows with an error to be tried again, by seed and sample.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class RunFile:
         self._file: IO[bytes] | None = None
         self.rows: list[Row] = []
         self.left: dict[int, list[int]] = {}
-        self._failed: dict[tuple[int, int], Row] = {}
+        self.failed: dict[tuple[int, int], Row] = {}
         self._load()
         if self.left:
             try:
@@ -106,24 +107,24 @@ class RunFile:
                 self.close()
                 if not self._can_be_read_only(error):
                     raise
-                warnings.warn(f"{len(self._failed)} sample(s) cannot be tried again: {error}", stacklevel=3)
-                self.rows += self._failed.values()
+                warnings.warn(f"{len(self.failed)} sample(s) cannot be tried again: {error}", stacklevel=3)
+                self.rows += self.failed.values()
                 self.left = {}
 
     def _can_be_read_only(self, error: BaseException) -> bool:
         """Return whether the disk refused to be written, and the file has a row for each sample."""
-        tried = all((seed, i) in self._failed for seed, samples in self.left.items() for i in samples)
+        tried = all((seed, i) in self.failed for seed, samples in self.left.items() for i in samples)
         return isinstance(error, OSError) and error.errno in READ_ONLY and tried
 
     def _load(self) -> int:
         """Read the file, and return the number of bytes in its complete lines."""
         size, self.header, rows = _read(self.path, self.header)
-        self.rows, self._failed = [], {}
+        self.rows, self.failed = [], {}
         for key, row in settled_rows(rows).items():
             if "error" not in row or (is_final(row) and not self._retry_errors):
                 self.rows.append(row)
             else:
-                self._failed[key] = row
+                self.failed[key] = row
         done = {(row["seed"], row["sample"]) for row in self.rows}
         left = {seed: [i for i in self._samples if (seed, i) not in done] for seed in self.header["seeds"]}
         self.left = {seed: samples for seed, samples in left.items() if samples}
@@ -144,8 +145,13 @@ class RunFile:
     def append(self, rows: Iterable[Row]) -> None:
         """Append rows, and flush them to the operating system. An error that the file already has is not repeated."""
         new = list(rows)
-        self._write([row for row in new if row != self._failed.get((row["seed"], row["sample"]))])
+        self._write([row for row in new if row != self.failed.get((row["seed"], row["sample"]))])
         self.rows += new
+
+    def sync(self) -> None:
+        """Wait until the rows are on the disk."""
+        assert self._file is not None, "the run is complete"
+        os.fsync(self._file.fileno())
 
     def _write(self, lines: Iterable[Mapping[str, Any]]) -> None:
         assert self._file is not None, "the run is complete"

@@ -87,8 +87,8 @@ class Row(TypedDict):
     """One sample under one seed: ``methods`` and ``seconds``, or an ``error``.
 
     The path is that of the image, relative to the dataset's root if it is below it; None if the sample is no file. The
-    truth is a class index, ``"positive"`` or ``"negative"`` for Bongard, or None if it is not known. Files of version 0.1
-    have no paths.
+    truth is a class index, ``"positive"`` or ``"negative"`` for Bongard, or None if it is not known. The position is that
+    in the stream of its seed, in runs with an online method. Files of version 0.1 have no paths.
     """
 
     kind: Literal["row"]
@@ -96,6 +96,7 @@ class Row(TypedDict):
     sample: int
     path: NotRequired[str | None]
     truth: int | str | None
+    position: NotRequired[int]
     methods: NotRequired[dict[str, MethodResult]]
     seconds: NotRequired[dict[str, float]]
     error: NotRequired[str]

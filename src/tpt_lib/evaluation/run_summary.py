@@ -93,7 +93,7 @@ def paper_columns(dataset: str, method: str, model: str, seeds: int) -> dict[str
 
 
 def run_notes(run: Run) -> list[str]:
-    """Return what a reader must know about a run: its preset, shared time, missing rows, errors, notes about its file."""
+    """Return what a reader must know about a run: preset, stream, shared time, missing rows, errors, notes about its file."""
     seconds: dict[str, list[float]] = {}
     for row in run.rows:
         for name, value in row.get("seconds", {}).items():
@@ -105,6 +105,9 @@ def run_notes(run: Run) -> list[str]:
         used = {name: re.match(r"[\w.]+\((.*)\) on ", described) for name, described in methods}
         shown = "; ".join(f"{name} {found[1] if found else 'defaults'}" for name, found in used.items())
         notes.append(f"{run.label}: settings of the methods' authors for {preset}: {shown}")
+    if stream := run.header["settings"].get("stream"):
+        ranks = f", with a stream of its own on each of {stream['ranks']} ranks" if "ranks" in stream else ""
+        notes.append(f"{run.label}: online methods saw the images in the order {stream['order']!r}{ranks}")
     if shared := [f"{name} {fmean(values):.3g} s" for name, values in seconds.items()]:
         notes.append(f"{run.label}: all methods shared {', '.join(shared)} per image")
     expected = run.header["n"] * len(run.header["seeds"])

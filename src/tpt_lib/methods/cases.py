@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpt_lib.methods.base import Method, MethodEntry, check_arguments, get_method
+from tpt_lib.methods.base import AnyMethod, MethodEntry, check_arguments, get_method
 from tpt_lib.methods.reward import Reward, RewardModel, as_rewards
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
 
-MethodLike = str | Method | MethodEntry
+MethodLike = AnyMethod
 Prompts = ClassPrompts | Sequence[ClassPrompts]
 Methods = MethodLike | Sequence[MethodLike] | Mapping[str, MethodLike | tuple[MethodLike, Prompts]]
 
@@ -68,7 +68,13 @@ class Case:
 
 
 def as_cases(
-    caller: str, methods: Methods, prompts: ClassPrompts, *, preset: str | None = None, reward: Reward | None = None
+    caller: str,
+    methods: Methods,
+    prompts: ClassPrompts,
+    *,
+    preset: str | None = None,
+    reward: Reward | None = None,
+    online: bool = False,
 ) -> list[Case]:
     """Return methods with the prompts each is given: its own, if it came in a pair with any.
 
@@ -79,6 +85,7 @@ def as_cases(
         prompts: what the others are given.
         preset: a dataset whose settings each method takes from its authors.
         reward: a pair (model, prompts) or several, for methods that need a reward.
+        online: whether online methods are accepted (default False).
     """
     if not isinstance(methods, Mapping):
         several: Any = methods if isinstance(methods, list | tuple) else [methods]
@@ -95,7 +102,7 @@ def as_cases(
             raise ValueError(f"{caller}: {name!r} is a method, or a pair (method, prompts), but got {len(given)} parts")
         what, own = given if isinstance(given, tuple) else (given, prompts)
         entry = get_method(what, preset=preset)
-        if entry.online:
+        if entry.online and not online:
             raise ValueError(
                 f"{caller}: {name!r} is an online method, but {caller} runs episodic methods; pass it to "
                 "tpt_lib.methods.stream with the features of the images in their order"
@@ -109,7 +116,8 @@ def as_cases(
                 f"{caller}: {name!r} needs a reward; pass reward=(model, prompts) of a second CLIP, where {caller} takes one"
             )
         own_rewards = rewards if "reward" in entry.needs else ()
-        check_arguments(f"{caller}: {name!r}", entry.predict, 3, **({"reward": None} if own_rewards else {}))
+        given_by_us = {"reward": None} if own_rewards else {}
+        check_arguments(f"{caller}: {name!r}", entry.predict, 0 if entry.online else 3, **given_by_us)
         cases.append(Case(name, entry, own, own_rewards))
     if rewards and not rewards_of(cases):
         raise ValueError(f"{caller}: reward was given, but none of the methods needs one")

@@ -93,7 +93,7 @@ def save_state(state: object, path: PathLike, model: ClipLike, prompts: ClassPro
     """
     from safetensors.torch import save_file
 
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors("save_state", state).items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state_tensors("save_state", state).items()}
     identity = {"state": type(state).__name__, **_identity("save_state", model, prompts)}
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def load_state(method: OnlineLike, path: PathLike, model: ClipLike, prompts: Cla
     from safetensors import SafetensorError, safe_open
 
     empty = as_online("load_state", method).init(model, prompts)
-    wanted = _tensors("load_state", empty)
+    wanted = state_tensors("load_state", empty)
     identity = {"state": type(empty).__name__, **_identity("load_state", model, prompts)}
     try:
         with safe_open(path, "pt") as file:
@@ -150,7 +150,7 @@ def load_state(method: OnlineLike, path: PathLike, model: ClipLike, prompts: Cla
             f"load_state: {path} has {name} of {others.get(name)}, but this method's is {shapes.get(name)}; pass the capacity "
             "that it was saved with"
         )
-    return _rebuilt(empty, {name: tensor.to(wanted[name].device) for name, tensor in found.items()})
+    return rebuilt_state(empty, {name: tensor.to(wanted[name].device) for name, tensor in found.items()})
 
 
 def as_online(caller: str, method: OnlineLike) -> OnlineMethod[Any]:
@@ -174,7 +174,7 @@ def _steps(
         yield state, found
 
 
-def _tensors(caller: str, state: Any, prefix: str = "") -> dict[str, Tensor]:
+def state_tensors(caller: str, state: Any, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors of a state by name, those of a nested dataclass as ``outer.inner``; None is left out."""
     if not dataclasses.is_dataclass(state):
         raise TypeError(
@@ -186,14 +186,15 @@ def _tensors(caller: str, state: Any, prefix: str = "") -> dict[str, Tensor]:
         if isinstance(value, Tensor):
             found[prefix + field.name] = value
         elif value is not None:
-            found |= _tensors(caller, value, f"{prefix}{field.name}.")
+            found |= state_tensors(caller, value, f"{prefix}{field.name}.")
     return found
 
 
-def _rebuilt(like: Any, tensors: dict[str, Tensor], prefix: str = "") -> Any:
+def rebuilt_state(like: Any, tensors: dict[str, Tensor], prefix: str = "") -> Any:
+    """Return a state like another one with the tensors that ``state_tensors`` returned."""
     values = {field.name: getattr(like, field.name) for field in dataclasses.fields(like)}
     new = {
-        name: tensors[prefix + name] if isinstance(value, Tensor) else _rebuilt(value, tensors, f"{prefix}{name}.")
+        name: tensors[prefix + name] if isinstance(value, Tensor) else rebuilt_state(value, tensors, f"{prefix}{name}.")
         for name, value in values.items()
         if value is not None
     }

@@ -13,6 +13,14 @@ from support.runs import FOUR, header, report
 from tpt_lib.evaluation.run.distributed import share
 from tpt_lib.evaluation.run_file import merge_run_files
 
+STREAM_RANKS = """
+import sys, torch
+torch.set_num_threads(1)
+from support.noise_runs import run
+report = run(sys.argv[1], methods=["zero_shot", "tda"], streams="per-rank")
+assert {row["n"] for row in report.rows()} == {12}
+"""
+
 RANKS = """
 import sys, torch
 torch.set_num_threads(1)
@@ -32,6 +40,18 @@ def test_ranks_of_torchrun_merge_their_rows(whole, tmp_path):
     assert list(tmp_path.glob("*.lock")) == []
     shares = [content(tmp_path / f"run.jsonl.rank{rank}")[1:] for rank in (0, 1)]
     assert [{row["sample"] % 2 for row in rows} for rows in shares] == [{0}, {1}]
+
+
+@pytest.mark.slow
+def test_each_rank_of_torchrun_has_a_stream(tmp_path):
+    (tmp_path / "job.py").write_text(STREAM_RANKS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29714"]
+    command += [str(tmp_path / "job.py"), str(tmp_path / "run.jsonl")]
+    subprocess.run(command, check=True, capture_output=True, env=environment())
+    header, *rows = content(tmp_path / "run.jsonl")
+    assert header["settings"]["stream"]["ranks"] == 2
+    assert [row["sample"] for row in rows] == list(range(12))
+    assert sorted(file.name for file in tmp_path.glob("run*")) == ["run.jsonl", "run.jsonl.rank0", "run.jsonl.rank1"]
 
 
 def test_a_process_without_torchrun_has_all(monkeypatch):
@@ -136,6 +156,39 @@ def test_a_sample_that_kills_its_actor_becomes_an_error_row(whole, tmp_path):
     assert [row["methods"]["TPT"]["index"] for row in rows if "error" not in row] == [
         row["methods"]["TPT"]["index"] for row in wanted[:12] if row["sample"] != 5
     ]
+
+
+STREAM = {"zero-shot": "zero_shot", "TDA": "tda", "OnZeta": "onzeta"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_streams_of_a_ray_cluster_are_those_of_ranks_while_a_worker_dies(tmp_path, monkeypatch):
+    for rank in (1, 0):
+        as_rank(monkeypatch, rank, 2, lambda out, shares, rank=rank: rank or merge_run_files(shares, out))
+        run(tmp_path / "ranks.jsonl", methods=STREAM, streams="per-rank")
+    monkeypatch.undo()
+    data, path = Watched(tmp_path, deaths=1), tmp_path / "run.jsonl"
+    run(path, data, methods=STREAM, streams="per-rank", backend="ray", num_workers=2, batch_size=2)
+    assert len(data.readers(5)) == 2
+    assert_close(path, tmp_path / "ranks.jsonl")
+    assert sorted(file.name for file in tmp_path.glob("run.jsonl*")) == [
+        f"run.jsonl{end}" for end in ("", ".rank0", ".rank1")
+    ]
+    before = path.read_bytes()
+    run(path, Noise(), methods=STREAM, streams="per-rank", backend="ray", num_workers=2)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_a_stream_whose_worker_always_dies_is_an_error_of_the_run(tmp_path):
+    data, path = Watched(tmp_path, deaths=99), tmp_path / "run.jsonl"
+    with pytest.raises(RuntimeError, match=r"the Ray worker of a stream died 3 times; .* The same call resumes it"):
+        run(path, data, methods=STREAM, streams="per-rank", backend="ray", num_workers=2)
+    assert len(data.readers(5)) == 3
+    data.deaths = 0
+    assert run(path, data, methods=STREAM, streams="per-rank", backend="ray", num_workers=2).rows()[0]["n"] == 12
 
 
 class Unstartable(Noise):

@@ -149,7 +149,7 @@ reward = MethodEntry("rlcf", "RLCF", tpt_predict, needs=("features", "reward"))
         ({"methods": {}}, ValueError, "evaluate: methods is empty; pass one or more"),
         ({"methods": "tpd"}, ValueError, "there is no method 'tpd'; there are .*tpt"),
         ({"methods": ["tpt", tpt_predict]}, ValueError, "evaluate: two methods have one name; pass a dict"),
-        ({"methods": {"TDA": online}}, ValueError, "evaluate: 'TDA' is an online method"),
+        ({"methods": {"TDA": online}}, TypeError, "evaluate: 'TDA': a state must be a dataclass of tensors, but it is a int"),
         ({"methods": {"RLCF": reward}}, ValueError, "evaluate: 'RLCF' needs a reward; pass reward="),
         ({"seeds": ()}, ValueError, "evaluate: at least one seed and a batch_size of 1 are needed, but got 0 seeds"),
         ({"seeds": (1, 1)}, ValueError, r"evaluate: seeds must differ, but got \[1, 1\]"),

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -13,6 +12,7 @@ import time
 import pytest
 import torch
 from support.command_line import save
+from support.kills import killed_thirty_times
 from support.marking import slow_but
 from support.noise_runs import METHODS, NAMES, Noise, OwnClip, content, environment, lines_of, model, noise, run
 from support.zoo import fresh
@@ -21,32 +21,10 @@ import tpt_lib
 from tpt_lib import EvalSet, evaluate, evaluate_bongard, load_dataset, tpt_predict, zero_shot_predict
 
 
-def killed(path, more, delay):
-    """Evaluate in a forked process, and kill it a moment after so many more lines have been written."""
-    wanted = lines_of(path) + more
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        run(path, Noise(slow=0.005), seeds=(0, 1))
-        os._exit(0)
-    deadline = time.monotonic() + 30
-    while lines_of(path) < min(wanted, 25) and time.monotonic() < deadline:
-        time.sleep(0.002)
-    time.sleep(delay)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-
-
 @pytest.mark.slow
 def test_thirty_kills_at_random_moments_lose_nothing(whole, tmp_path):
     path = tmp_path / "run.jsonl"
-    chance = random.Random(0)
-    seen = [0]
-    for _ in range(30):
-        killed(path, chance.choice([0, 1, 1, 2]), chance.uniform(0, 0.03))
-        seen.append(lines_of(path))
-        assert seen[-1] >= seen[-2] - 1  # at most the line in flight
-    assert len({n for n in seen if 1 < n < 25}) > 5, seen
+    killed_thirty_times(path, lambda: run(path, Noise(slow=0.005), seeds=(0, 1)), lines=25)
     run(path, seeds=(0, 1))
     assert content(path) == content(whole)
 

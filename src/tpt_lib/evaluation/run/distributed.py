@@ -14,7 +14,7 @@ import torch
 
 from tpt_lib.evaluation.run_file import merge_run_files
 
-__all__ = ["after_all_ranks", "merge_shares", "ray_rows", "require_ray", "share"]
+__all__ = ["after_all_ranks", "merge_shares", "ray_rows", "ray_shares", "require_ray", "share"]
 
 PATIENCE = timedelta(days=7)  # how long ranks wait for the slowest
 
@@ -107,6 +107,45 @@ def ray_rows(
                 complete += 1
 
 
+def ray_shares(write: Callable[[int], None], ranks: int, device: torch.device) -> None:
+    """Call ``write(rank)`` for each rank on a Ray cluster. A call whose worker dies is made again, ``TRIES`` times in total.
+
+    Args:
+        write: function that writes the share of a rank, or resumes it.
+        ranks: number of ranks.
+        device: the model's device; on CUDA each call gets a GPU.
+
+    Raises:
+        RuntimeError: if the workers of a rank died each time.
+    """
+    ray = _initialized_ray()
+    stored = ray.put(write)
+    remote = ray.remote(num_gpus=int(device.type == "cuda"), max_retries=TRIES - 1)(_call)
+    left = [remote.remote(stored, rank) for rank in range(ranks)]
+    try:
+        while left:
+            ready, left = ray.wait(left, timeout=1)  # not longer, so that signals are handled
+            ray.get(ready)
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        raise RuntimeError(
+            f"evaluate: the Ray worker of a stream died {TRIES} times; Ray's logs have the reason. The same call resumes it"
+        ) from error
+    finally:
+        for reference in left:
+            ray.cancel(reference, force=True)
+
+
+def _call(write: Callable[[int], None], rank: int) -> None:
+    write(rank)
+
+
+def _initialized_ray() -> Any:
+    ray = require_ray()
+    if not ray.is_initialized():
+        ray.init()
+    return ray
+
+
 class _Task(NamedTuple):
     group: int
     seed: int
@@ -122,9 +161,7 @@ class _Pool(Generic[AnyRow]):
     """Ray actors, each with at most one task. Use it as a context manager."""
 
     def __init__(self, work: Callable[[int, list[int]], list[AnyRow]], actors: int, device: torch.device) -> None:
-        self.ray = require_ray()
-        if not self.ray.is_initialized():
-            self.ray.init()
+        self.ray = _initialized_ray()
         self.remote: Any = self.ray.remote(num_gpus=int(device.type == "cuda"))(_Actor)
         self.work = self.ray.put(work)
         self.idle: list[Any] = []

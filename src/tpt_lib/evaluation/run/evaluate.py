@@ -17,7 +17,9 @@ from tpt_lib.evaluation.from_store import check_store, first_views, reward_names
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, require_ray, share
+from tpt_lib.evaluation.run.evaluate_stream import stream_rows, write_streams_on_ray
 from tpt_lib.evaluation.run.progress import ProgressBar
+from tpt_lib.evaluation.run.stream_plan import Streams, plan_stream
 from tpt_lib.evaluation.run.work import Started, Work
 from tpt_lib.evaluation.run_file import Row, RunFile, check_resumable, run_header
 from tpt_lib.evaluation.run_identity import describe, prompts_digest
@@ -46,6 +48,8 @@ class EvaluateOptions(UnseededViewOptions, total=False):
     batch_size: int
     num_workers: int | None
     backend: Backend
+    order: str | None
+    streams: Streams | None
     strict: bool
     retry_errors: bool
     progress: bool | None
@@ -64,6 +68,8 @@ def evaluate(
     batch_size: int = 1,
     num_workers: int | None = None,
     backend: Backend = "local",
+    order: str | None = None,
+    streams: Streams | None = None,
     strict: bool = False,
     retry_errors: bool = False,
     progress: bool | None = None,
@@ -72,16 +78,18 @@ def evaluate(
     """Evaluate one method or several on a dataset, with one encoding of each sample's views for all of them.
 
     A call with the ``out`` of a run that was stopped or killed resumes it; a finished run is only read. ``batch_size``,
-    ``num_workers`` and ``backend`` affect speed, never results.
+    ``num_workers`` and ``backend`` affect speed, never results. Online methods, such as ``"tda"``, see the images as a stream
+    in an order that is part of the run; their state is saved next to ``out`` until the run is finished.
 
     Args:
         model: the model.
         dataset: what ``load_dataset`` returned, or ``EvalSet("mine", samples, classes)``; or the store that ``encode_dataset``
             made of it, from which only the text tower of the model runs.
-        methods: a name from ``list_methods()``, a function, or a list of them; or a dict from the name in the report to a
-            method, or to a pair of a method and its own prompts, such as ``{"CoOp": ("zero_shot", coop)}``.
+        methods: a name from ``list_methods()`` or ``list_methods(online=True)``, a function, or a list of them; or a dict from
+            the name in the report to a method, or to a pair of a method and its own prompts, such as
+            ``{"CoOp": ("zero_shot", coop)}``.
         out: the run file, one JSON object per line: the settings, then a row per seed and sample. Each row is flushed.
-        seeds: seeds of the views (default ``(0,)``); the report has means and deviations over them.
+        seeds: seeds of the views and of the order (default ``(0,)``); the report has means and deviations over them.
         prompts: prompts of the methods (default: the dataset's classes in its template).
         preset: a dataset whose settings the methods take from their authors, such as ``"imagenet-a"``, or ``"dataset"`` for
             the one that is evaluated (default None: the methods' defaults). The run records the settings.
@@ -91,6 +99,11 @@ def evaluate(
             where they would take its cores). With Ray, the number of actors, which do all of the work.
         backend: ``"local"`` (default), or ``"ray"`` for a Ray cluster. Under ``torchrun`` each rank takes its share of the
             samples, and the shares are merged.
+        order: order of the stream, for online methods (default None: ``"shuffle"``, another one for each seed): also
+            ``"dataset"``, ``"by-class"``, ``"dirichlet"`` (classes in bursts; ``"dirichlet:0.5"`` sets the concentration,
+            default 0.1) or ``"domains"`` (one after another).
+        streams: ``"per-rank"`` gives each rank of ``torchrun``, or each of ``num_workers`` workers of Ray, a stream of its own
+            over its share, for online methods (default None: they are refused). Results then depend on their number.
         strict: whether to stop at an image that cannot be used (default False: record its error as a row).
         retry_errors: whether a resumed run tries every sample with an error again (default False: all but images that were
             refused with ``ImageError``; a missing file or a lack of memory may pass).
@@ -122,11 +135,16 @@ def evaluate(
         settings = ViewSettings.of("evaluate", **options)
     prompts = class_prompts(model, dataset.classes, template=dataset.template) if prompts is None else prompts
     preset = dataset.name if preset == "dataset" else preset
-    cases = as_cases("evaluate", methods, prompts, preset=preset, reward=reward)
+    cases = as_cases("evaluate", methods, prompts, preset=preset, reward=reward, online=True)
     if num_workers is None:
         num_workers = 0 if backend == "local" and prompts.context.device.type == "cpu" else 2
     _check(seeds, batch_size, num_workers, backend)
     _check_classes(prompts, cases, dataset)
+    rank, ranks = share()
+    streaming = max(1, num_workers) if backend == "ray" else ranks
+    asked: Any = {"order": order, "streams": streams, "backend": backend, "retry_errors": retry_errors}
+    stream = plan_stream(model, dataset, cases, seeds, streaming, **asked)
+    cases = cases if stream is None else stream.cases
     names = [case.name for case in cases]
     rewards: tuple[str, ...] = ()
     if isinstance(dataset, FeatureStore):
@@ -134,10 +152,14 @@ def evaluate(
         check_store("evaluate", dataset, cases, seeds, rewards)
     samples: Any = dataset if isinstance(dataset, FeatureStore) else dataset.samples
     identity = _identity(model, dataset, cases, settings, preset)
-    check_known("evaluate", identity, Path(out), Path(f"{out}.rank{share()[0]}"))
+    if stream is not None:
+        identity["stream"] = stream.identity
+    check_known("evaluate", identity, Path(out), Path(f"{out}.rank{rank}"))
     header = run_header(dataset.name, dataset.split, dataset.classes, names, seeds, len(samples), identity)
     work = Work(model, cases, samples, settings, strict, dataset.root, rewards)
-    rank, ranks = share()
+    if stream is not None and backend == "ray":
+        write_streams_on_ray(Path(out), header, work, stream, streaming, batch_size)
+        return Report.read([out])
     own, both = Path(out), None
     if ranks > 1:
         check_resumable(out, header)
@@ -147,7 +169,11 @@ def evaluate(
         RunFile(own, header, part, also_lock=both, retry_errors=retry_errors) as run,
         ProgressBar(run, len(seeds) * len(part), progress) as bar,
     ):
-        for rows in _missing_rows(backend, work, run, batch_size, num_workers):
+        if stream is None:
+            missing = _missing_rows(backend, work, run, batch_size, num_workers)
+        else:
+            missing = stream_rows(work, run, stream, part, batch_size, num_workers)
+        for rows in missing:
             run.append(rows)
             bar.add(rows)
         if ranks > 1:

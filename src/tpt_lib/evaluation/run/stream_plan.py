@@ -1,0 +1,163 @@
+"""Plan a run with online methods before the work: the order of its streams, their first states, and what it cannot be."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tpt_lib.content import digest
+from tpt_lib.evaluation.data.eval_set import EvalSet
+from tpt_lib.evaluation.data.orders import sample_order
+from tpt_lib.features.store import FeatureStore
+from tpt_lib.methods.base import OnlineMethod
+from tpt_lib.methods.cases import Case
+from tpt_lib.methods.stream import as_online, state_tensors
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.prediction import Prediction
+from tpt_lib.prompts.class_prompts import ClassPrompts
+
+__all__ = ["OnlineCase", "Stream", "Streams", "plan_stream"]
+
+Streams = Literal["per-rank"]
+
+
+@dataclass(frozen=True)
+class OnlineCase(Case):
+    """An online method and its state after the images so far, ``states[name]``."""
+
+    method: OnlineMethod[Any] = field(kw_only=True)
+    states: dict[str, Any] = field(kw_only=True)
+
+    def predict(
+        self,
+        model: ClipLike,
+        features: Sequence[Tensor],
+        views: Sequence[Tensor],  # noqa: ARG002
+        similarities: Sequence[Sequence[Tensor]] = (),  # noqa: ARG002
+    ) -> Prediction:
+        """Step through B images, one by one and in order."""
+        prompts: Any = self.prompts
+        found = []
+        for one in features:
+            self.states[self.name], said = self.method.step(model, prompts, self.states[self.name], one.clone())
+            found.append(self._checked(said, ()))
+        return Prediction.stack(found)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a run with online methods knows beyond its samples.
+
+    Attributes:
+        cases: all methods, the online ones with a state.
+        orders: for each seed the order of all samples.
+        initial: the states that a stream begins with, by method.
+        states: those after the images so far.
+        identity: what the run file records.
+    """
+
+    cases: list[Case]
+    orders: dict[int, list[int]]
+    initial: dict[str, Any]
+    states: dict[str, Any]
+    identity: dict[str, Any]
+
+
+def plan_stream(
+    model: ClipLike,
+    dataset: EvalSet | FeatureStore,
+    cases: list[Case],
+    seeds: Sequence[int],
+    ranks: int,
+    *,
+    order: str | None,
+    streams: Streams | None,
+    backend: str,
+    retry_errors: bool,
+) -> Stream | None:
+    """Return what a run with online methods needs, or None if none of the methods is online.
+
+    Args:
+        model: the model.
+        dataset: the dataset, or a store of its features.
+        cases: the methods.
+        seeds: seeds of the views and of the order.
+        ranks: number of ranks. Each has a stream of its own over its share.
+        order: name of the order (default None: ``"shuffle"``); see ``sample_order``.
+        streams: ``"per-rank"`` if more than one rank is wanted.
+        backend: where the work is done.
+        retry_errors: whether samples with an error are to be tried again.
+
+    Raises:
+        ValueError: if an option does not go with the methods.
+        TypeError: if the state of a method cannot be saved.
+    """
+    names = [case.name for case in cases if case.entry.online]
+    _check_options(names, order, streams, backend, ranks, retry_errors)
+    if not names:
+        return None
+    order = "shuffle" if order is None else order
+    found = sample_order("evaluate", dataset, order)
+    orders = {seed: found(seed) for seed in seeds}
+    states: dict[str, Any] = {}
+    all_cases = [
+        _online(case, math.ceil(len(dataset) / ranks), states) if case.entry.online else case for case in cases
+    ]
+    initial = {case.name: _initial(model, case) for case in all_cases if isinstance(case, OnlineCase)}
+    identity: dict[str, Any] = {"order": order, "digest": digest(map(torch.tensor, orders.values()))}
+    if ranks > 1:
+        identity |= {"streams": streams, "ranks": ranks}
+    return Stream(all_cases, orders, initial, states, identity)
+
+
+def _online(case: Case, images: int, states: dict[str, Any]) -> OnlineCase:
+    """Return the case with its method made, which is told the length of the stream if it takes ``expected``."""
+    predict: Any = case.entry.predict
+    expected = None if isinstance(predict, OnlineMethod) else inspect.signature(predict).parameters.get("expected")
+    if expected is not None and expected.default is None:
+        predict = partial(predict, expected=images)
+    entry = replace(case.entry, predict=predict)
+    return OnlineCase(case.name, entry, case.prompts, method=as_online("evaluate", entry), states=states)
+
+
+def _initial(model: ClipLike, case: OnlineCase) -> Any:
+    if not isinstance(case.prompts, ClassPrompts):
+        raise ValueError(
+            f"evaluate: {case.name!r} is an online method and takes one prompt per class, not a list of prompts"
+        )
+    state = case.method.init(model, case.prompts)
+    state_tensors(f"evaluate: {case.name!r}", state)
+    return state
+
+
+def _check_options(
+    names: list[str], order: str | None, streams: str | None, backend: str, ranks: int, retry_errors: bool
+) -> None:
+    if not names:
+        if given := [name for name, value in (("order", order), ("streams", streams)) if value is not None]:
+            raise ValueError(
+                f"evaluate: {given[0]} was given, but none of the methods is online, and the results of others do not depend "
+                "on the order of images; leave it out"
+            )
+        return
+    if streams not in (None, "per-rank"):
+        raise ValueError(f"evaluate: streams must be 'per-rank' or None, but got {streams!r}")
+    reason = f"{names[0]!r} is an online method, which learns from the images in their order"
+    if (ranks > 1 or backend == "ray") and streams is None:
+        who = "Ray's actors take any samples in any order" if backend == "ray" else f"{ranks} ranks see a share each"
+        raise ValueError(
+            f"evaluate: {reason}, but {who}; use one process, or streams='per-rank' for a stream of its own on each rank (with "
+            "Ray, on each of num_workers workers). Results then depend on their number"
+        )
+    if retry_errors:
+        raise ValueError(
+            f"evaluate: {reason}. Those after a failed image were predicted without it, so it cannot be tried again; leave out "
+            "retry_errors, or pass another `out`"
+        )
