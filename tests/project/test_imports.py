@@ -9,7 +9,7 @@ SOURCE = pathlib.Path(__file__).parents[2] / "src/tpt_lib"
 LISTED = """
 types content text_files objectives prediction
 
-models.protocol models.identity models.structural_copy models.causal_towers models.module_clip
+models.protocol models.identity models.kept_parts models.structural_copy models.causal_towers models.module_clip
 models.weights_files models.open_clip models.openai models.transformers models.wrap models
 
 views.reading views.seeding views.devices views.preprocessing views.crops_batched views.crops
