@@ -28,7 +28,7 @@ tuning.descent tuning.checks tuning.free_tokens tuning.goal tuning.shortlist tun
 
 methods.presets methods.base methods.reward methods.cases methods.classify methods.zero_shot methods.template_ensemble
 methods.prompt_ensemble methods.view_average methods.view_vote methods.zero methods.vte methods.mean_shift methods.mta
-methods.tune_features methods.tps methods.tpt methods.ctpt methods.otpt methods.rtpt methods.rlcf
+methods.moved_features methods.tune_features methods.tps methods.tpt methods.ctpt methods.otpt methods.rtpt methods.rlcf
 methods.tune_weights methods.memo methods.memo_clip
 methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint
 methods.coop_identity methods.coop

@@ -12,7 +12,7 @@ from torch import nn
 
 from tpt_lib.models.identity import TABLES, module_parts
 
-Tables = list[dict[str, Any]]
+Tables = list[dict[Any, Any]]
 
 
 class KeptParts:
@@ -45,21 +45,23 @@ class Snapshot:
 
     tables: Tables
     sizes: list[int]
-    names: list[str]
+    filled: Tables  # those of them that are not empty
+    names: list[object]
     values: list[object]
 
     @classmethod
     def of(cls, modules: Iterable[nn.Module]) -> Snapshot:
         own = [vars(module) for module in modules]
         tables: Tables = [table for each in own for table in (each, *(each[name] for name in TABLES))]
-        return cls(tables, list(map(len, tables)), list(chain.from_iterable(tables)), _values(tables))
+        filled = [table for table in tables if table]
+        return cls(tables, list(map(len, tables)), filled, list(chain.from_iterable(filled)), _values(filled))
 
     def holds(self) -> bool:
         """Return whether the tables still have the same names and the same values, by identity."""
         return (
             list(map(len, self.tables)) == self.sizes
-            and list(chain.from_iterable(self.tables)) == self.names
-            and all(map(is_, _values(self.tables), self.values))
+            and list(chain.from_iterable(self.filled)) == self.names
+            and all(map(is_, _values(self.filled), self.values))
         )
 
 
