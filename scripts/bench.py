@@ -196,9 +196,9 @@ def _methods(found: dict[str, Any]) -> str:
     first, last = found["stream"]
     about = (
         f"{found['model']}, K={found['classes']}, 64 views of random features, one thread, processor time, with text features "
-        "that are kept. Ratios are to `class_logits` of the same views, and for methods that tune a context to TPT. A step of a "
-        f"stream must cost the same after {first:,} images and after {last:,}. A step of DMN-ZS copies its memory of 50 images "
-        "per class once and reads it twice, which is most of its time."
+        "that are kept. Ratios are to `class_logits` of the same views, and for methods that tune a context to TPT. A step of "
+        f"a stream must cost the same after {first:,} images and after {last:,}. A step of DMN-ZS copies its memory of 50 "
+        "images per class once and reads it twice, which is most of its time."
     )
     rows = []
     for part, base in (("features", "class_logits"), ("context", "TPT"), ("steps", "class_logits")):

@@ -57,7 +57,7 @@ tiny.model tiny.drawings tiny.demo tiny
 
 tpt_lib
 
-cli.output cli.parser cli.ignored cli.commands cli.main cli
+cli.output cli.parser cli.ignored cli.loading cli.commands cli.main cli
 __main__
 """
 ORDER = LISTED.split()

@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["check_dataset_options", "check_image_options", "check_problem_options", "refuse"]
 
 CLASSES = ("classes", "classes_file")
-VIEWS_AND_PROMPTS = ("n_views", "recipe", *CLASSES, "template", "prompt", "num_workers", "backend")
+VIEWS_AND_PROMPTS = ("n_views", "recipe", *CLASSES, "template", "prompt", "num_workers", "backend", "preset", "reward")
 
 
 def refuse(args: Namespace, names: Collection[str], why: str) -> None:
