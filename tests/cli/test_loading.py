@@ -85,8 +85,8 @@ def test_a_reward_that_is_missing_or_not_needed(options, says, capsys, tmp_path)
     assert says in error
 
 
-def test_all_methods(capsys):
-    code, out, _ = ran(capsys, f"compare --dataset {STYLE} --limit 1 --methods all --n-views 4 --json")
+def test_all_methods(capsys, tmp_path):
+    code, out, _ = ran(capsys, f"compare {save(tmp_path / 'a.png')} --classes cat dog --methods all --n-views 2 --json")
     rows = [row["method"] for row in json.loads(out)["rows"]]
     known = {name: tpt_lib.get_method(name) for name in tpt_lib.list_methods()}
     assert (code, rows[0]) == (0, "zero-shot")
