@@ -42,7 +42,7 @@ def test_the_list_of_commands_reads_well():
         assert about.split()[0] in ("Run", "Classify", "Evaluate", "Compare", "Summarize", "List"), about
         assert f"{name} " in text
         assert not about.endswith(".")
-    assert "run TPT on drawings" in " ".join(text.split())
+    assert "run several methods on drawings" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)

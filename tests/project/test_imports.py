@@ -51,7 +51,7 @@ evaluation.run.evaluate_bongard evaluation.run evaluation
 
 paper.sweeps paper.budgets paper.transfer paper
 
-plots.figure plots.prediction plots.bongard plots.sweep plots.improvement plots.report plots
+plots.figure plots.prediction plots.bongard plots.sweep plots.improvement plots.report plots.gallery plots.methods plots
 
 tiny.model tiny.drawings tiny.demo tiny
 

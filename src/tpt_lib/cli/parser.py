@@ -188,7 +188,7 @@ def _models(command: argparse.ArgumentParser) -> None:
 
 def _demo(command: argparse.ArgumentParser) -> None:
     command.add_argument("--style", default="noto-v1", help="style of the drawings (default noto-v1)")
-    command.add_argument("--n", type=int, help="number of drawings (default all)")
+    command.add_argument("--n", type=int, default=300, help="number of drawings (default 300)")
     command.add_argument(
         "--seed", type=int, default=0, help="seed of the choice of drawings and of the views (default 0)"
     )
@@ -199,7 +199,7 @@ def _demo(command: argparse.ArgumentParser) -> None:
 
 COMMANDS = {
     "demo": (
-        "Run TPT on drawings in a style the embedded model was not trained on, offline",
+        "Run several methods on drawings in a style the embedded model was not trained on, offline",
         (_demo,),
         ["", "--style emojione-monotone --n 20 --seed 1 --out figure.png"],
     ),
