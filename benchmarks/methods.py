@@ -56,8 +56,10 @@ def after_streams(
 ) -> dict[int, Callable[[], Any]]:
     """Return a step after each number of images. The images of the stream have one view, which fills a state as well."""
     settings = {"expected": max(lengths)} if name == "onzeta" else {}
-    method = tpt.get_method(name).predict(**settings)  # type: ignore[operator]
-    state, found = method.init(model, prompts), {}
+    made: Any = tpt.get_method(name).predict
+    method = made(**settings)
+    state = method.init(model, prompts)
+    found: dict[int, Callable[[], Any]] = {}
     stream = random_features(max(lengths), 1, views.shape[-1])
     for seen, image in enumerate(stream, 1):
         state, _ = method.step(model, prompts, state, image)
