@@ -28,6 +28,7 @@ RUNS = {  # the arguments of each benchmark, in full and for a trial
     "tpt": ("--classes 200", "--pairs 2 --classes 20 --shortlisted 30 --m 5 --architecture ViT-S-32-alt"),
     "growth": ("", "--pairs 2 --quick"),
     "text": ("--classes 50 --growth 50 200 400 1000", "--pairs 2 --classes 10 --growth 5 10"),
+    "methods": ("", "--pairs 2 --classes 20 --stream 3 6 --architecture ViT-S-32-alt"),
     "bongard": ("", "--pairs 1"),
     "views": ("", "--pairs 2"),
     "evaluate": ("--images 4", "--pairs 1 --images 2"),
@@ -107,6 +108,10 @@ differ by at most {text["difference"]:.0e}.
 
 {_text(text)}
 
+## The methods, from features
+
+{_methods(found["methods"])}
+
 ## Bongard problems
 
 RN50's text tower, 6 + 6 supports, 64 steps, image features given; the plain loop runs both prompts at full length in each
@@ -185,6 +190,23 @@ def _text(found: dict[str, Any]) -> str:
         f"{Table(tuple(rows)).to_markdown()}\n\nMemory over the process with the model loaded, over three steps: "
         f"{'; '.join(memory)}."
     )
+
+
+def _methods(found: dict[str, Any]) -> str:
+    first, last = found["stream"]
+    about = (
+        f"{found['model']}, K={found['classes']}, 64 views of random features, one thread, processor time, with text features "
+        "that are kept. Ratios are to `class_logits` of the same views, and for methods that tune a context to TPT. A step of "
+        f"a stream must cost the same after {first:,} images and after {last:,}. A step of DMN-ZS copies its memory of 50 "
+        "images per class once and reads it twice, which is most of its time."
+    )
+    rows = []
+    for part, base in (("features", "class_logits"), ("context", "TPT"), ("steps", "class_logits")):
+        for name, times in found[part]["times"].items():
+            bar = found["bars"].get(name.split(",")[0])
+            ratio = f"{_spread(found[part]['ratios'][name])}{'' if bar is None else f' (bar {bar:g})'}"
+            rows.append({"": name, "ms": _spread([1000 * t for t in times]), "ratio": ratio, "to": base})
+    return f"{about}\n\n{Table(tuple(rows)).to_markdown()}"
 
 
 def _views(found: dict[str, Any]) -> str:

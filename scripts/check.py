@@ -12,6 +12,7 @@ CHECKS = [
     ["-m", "ruff", "check"],
     ["-m", "ruff", "format", "--check"],
     ["-m", "mypy"],
+    ["-m", "mypy", "benchmarks"],
     ["scripts/examples.py"],
     ["scripts/architectures.py", "--check"],
     ["scripts/methods.py", "--check"],

@@ -56,6 +56,7 @@ TARGETS = {
     "methods.mean_shift": "methods/test_mta.py",
     "methods.presets": "methods/test_base.py",
     "methods.reward": "methods/test_rlcf.py",
+    "methods.moved_features": "methods/test_tps.py",
     "methods.tune_features": "methods/test_tps.py",
     "methods.coop_identity": "methods/test_coop_checkpoint.py",
     "prompts.names": "prompts/test_class_prompts.py conformance/test_hostile_inputs.py",

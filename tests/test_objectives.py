@@ -14,6 +14,7 @@ from support.cases import model_of
 import tpt_lib
 from tpt_lib import select_confident
 from tpt_lib.methods import mean_entropy, select_similar, weighted_entropy
+from tpt_lib.objectives import marginal_entropy_gradient
 
 INF = torch.inf
 
@@ -86,6 +87,13 @@ def test_leading_dimensions():
             assert torch.equal(
                 tpt_lib.select_confident(x, fraction=0.5)[i, j], tpt_lib.select_confident(x[i, j], fraction=0.5)
             )
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (6, 5), (2, 6, 5)])
+def test_the_gradient_in_closed_form_is_that_of_autograd(shape):
+    x = (10 * torch.randn(shape, generator=torch.Generator().manual_seed(0))).requires_grad_()
+    (want,) = torch.autograd.grad(tpt_lib.marginal_entropy(x).sum(), x)
+    torch.testing.assert_close(marginal_entropy_gradient(x.detach()), want, atol=1e-6, rtol=1e-5)
 
 
 def test_one_class_has_no_entropy():

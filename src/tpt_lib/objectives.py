@@ -53,6 +53,16 @@ def marginal_entropy(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b"]:
     return _entropy(log_marginal(logits))
 
 
+def marginal_entropy_gradient(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b n k"]:
+    r"""Return the gradient of ``marginal_entropy`` in the logits.
+
+    .. math:: p_{nk} (d_k - \sum_j p_{nj} d_j), \quad d = -\tfrac 1N \log \tilde p
+    """
+    probs = _log_softmax(logits).exp()
+    surprise = -log_marginal(logits)[..., None, :] / logits.shape[-2]
+    return probs * (surprise - (probs * surprise).sum(dim=-1, keepdim=True))
+
+
 def log_marginal(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b k"]:
     r"""Return the logarithm of the averaged prediction, :math:`\log \frac 1N \sum_n \mathrm{softmax}(\mathrm{logits}_n)`."""
     return _log_softmax(logits).logsumexp(dim=-2) - math.log(logits.shape[-2])

@@ -7,6 +7,7 @@ from support.command_line import STYLE, ran, save
 
 import tpt_lib
 from tpt_lib.cli import commands
+from tpt_lib.cli.loading import classes_of
 from tpt_lib.cli.parser import parser
 
 
@@ -15,7 +16,7 @@ def no_model(monkeypatch):
     def load(*_):
         raise AssertionError("a model was loaded before the options were checked")
 
-    monkeypatch.setattr(commands, "_model", load)
+    monkeypatch.setattr(commands, "model_of", load)
 
 
 def refused(capsys, line):
@@ -48,7 +49,7 @@ def test_embedded_sets(name, command, options, capsys):
 @pytest.mark.parametrize(
     "option",
     ["--n-views 64", "--recipe crop", "--template 'a {}'", "--prompt coop.pth", "--num-workers 0", "--num-workers 2",
-     "--backend local", "--backend ray", "--order shuffle", "--streams per-rank"],
+     "--backend local", "--backend ray", "--order shuffle", "--streams per-rank", "--preset pets", "--reward tiny"],
 )  # fmt: skip
 def test_bongard_problems(option, capsys):
     error = refused(capsys, f"evaluate --dataset tiny-bongard {option}")
@@ -121,7 +122,7 @@ def test_a_class_file_in_another_encoding(encoding, says, capsys, tmp_path):
 def test_a_class_file_with_a_mark(tmp_path):
     (tmp_path / "names.txt").write_text("Löwe\n\ndog\n", encoding="utf-8-sig")
     args = parser().parse_args(["classify", "a.png", "--classes-file", "names.txt"])
-    assert commands._classes(args) == ["Löwe", "dog"]
+    assert classes_of(args) == ["Löwe", "dog"]
 
 
 def test_missing_extras_come_first(capsys, monkeypatch):

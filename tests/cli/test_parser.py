@@ -39,10 +39,12 @@ def test_every_command_does_something():
 def test_the_list_of_commands_reads_well():
     text = parser().format_help()
     for name, (about, *_) in COMMANDS.items():
-        assert about.split()[0] in ("Run", "Classify", "Evaluate", "Compare", "Summarize", "List"), about
+        assert about.split()[0] in ("Run", "Classify", "Encode", "Look", "Evaluate", "Compare", "Summarize", "List"), (
+            about
+        )
         assert f"{name} " in text
         assert not about.endswith(".")
-    assert "run TPT on drawings" in " ".join(text.split())
+    assert "run several methods on drawings" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)

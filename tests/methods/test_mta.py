@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from oracles.followers import plain_mta
 from support.text_features import case_of
 
 from tpt_lib.methods import mta_predict
-from tpt_lib.methods.mean_shift import mean_shift
+from tpt_lib.methods.mean_shift import first_still, mean_shift, squared_distances
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 20, 64])
@@ -49,6 +50,32 @@ def test_where_no_trusted_view_is_near_the_mode_it_stays():
     views = torch.eye(3)[torch.tensor([0, 1, 1, 1])]
     agreeing = torch.eye(2)[torch.tensor([0, 1, 1, 1])]
     assert torch.equal(mean_shift(views, agreeing, 40.0, 0.01), views[:1])
+
+
+def test_weights_too_small_for_float32():
+    """The plain image is an outlier that nothing trusts, far from the others: all weights are below 1e-19."""
+    model, prompts, features, text = case_of(1, 20, spread=0.003)
+    far = features[0, 0] - 2 * features[0].mean(dim=0)
+    views = torch.cat([F.normalize(far, dim=-1)[None], features[0]])
+    found = mta_predict(model, prompts, views, lambda_q=8.0)
+    want = plain_mta(views, text, 100.0, lambda_q=8.0)
+    torch.testing.assert_close(found.logits.double(), want, atol=3e-3, rtol=0)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 0.3])
+def test_distances_are_those_of_differences(spread):
+    views = F.normalize(torch.randn(2, 1, 64) + spread * torch.randn(2, 9, 64), dim=-1)
+    views[:, 3] = views[:, 2]
+    plain = (views[:, :, None] - views[:, None]).double().square().sum(dim=-1)
+    torch.testing.assert_close(squared_distances(views).double(), plain, rtol=1e-4, atol=1e-14)
+
+
+def test_an_image_stops_at_its_first_small_change():
+    """The value after that change is taken; without one, the last."""
+    small, large = torch.zeros(5), torch.ones(5)
+    changes = torch.stack([large, small, torch.tensor([1.0, 1.0, 5e-7, 1.0, 1.0])])
+    values = F.pad(changes.cumsum(dim=1), (1, 0)).T[..., None, None]  # (6, 3, 1, 1)
+    assert first_still(values).flatten().tolist() == [5, 1, 3]
 
 
 @pytest.mark.parametrize("wrong", [{"lambda_q": -1.0}, {"lambda_y": 0.0}])

@@ -9,7 +9,7 @@ SOURCE = pathlib.Path(__file__).parents[2] / "src/tpt_lib"
 LISTED = """
 types content text_files objectives prediction
 
-models.protocol models.identity models.structural_copy models.causal_towers models.module_clip
+models.protocol models.identity models.kept_parts models.structural_copy models.causal_towers models.module_clip
 models.weights_files models.open_clip models.openai models.transformers models.wrap models
 
 views.reading views.seeding views.devices views.preprocessing views.crops_batched views.crops
@@ -28,7 +28,7 @@ tuning.descent tuning.checks tuning.free_tokens tuning.goal tuning.shortlist tun
 
 methods.presets methods.base methods.reward methods.cases methods.classify methods.zero_shot methods.template_ensemble
 methods.prompt_ensemble methods.view_average methods.view_vote methods.zero methods.vte methods.mean_shift methods.mta
-methods.tune_features methods.tps methods.tpt methods.ctpt methods.otpt methods.rtpt methods.rlcf
+methods.moved_features methods.tune_features methods.tps methods.tpt methods.ctpt methods.otpt methods.rtpt methods.rlcf
 methods.tune_weights methods.memo methods.memo_clip
 methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint
 methods.coop_identity methods.coop
@@ -51,13 +51,13 @@ evaluation.run.evaluate evaluation.run.evaluate_bongard evaluation.run evaluatio
 
 paper.sweeps paper.budgets paper.transfer paper
 
-plots.figure plots.prediction plots.bongard plots.sweep plots.improvement plots.report plots
+plots.figure plots.prediction plots.bongard plots.sweep plots.improvement plots.report plots.gallery plots.methods plots
 
 tiny.model tiny.drawings tiny.demo tiny
 
 tpt_lib
 
-cli.output cli.parser cli.ignored cli.store_commands cli.commands cli.main cli
+cli.output cli.parser cli.ignored cli.loading cli.store_commands cli.commands cli.main cli
 __main__
 """
 ORDER = LISTED.split()

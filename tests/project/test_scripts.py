@@ -55,6 +55,11 @@ def measurements():
         "growth": {"model": "ViT-S-32-alt", "base": {"classes": 100, "images": 1}, "curves": curves},
         "text": {"classes": 50, "difference": 1e-7, "times": {"plain, 77 tokens": two, "tpt_lib": [0.1, 0.1]},
                  "growth": [{"classes": 50, "tokens": 200, "times": two}], "memory": [memory, memory | {"chunk": 100}]},
+        "methods": {"model": "ViT-B-16", "classes": 200, "stream": [100, 10_000], "bars": {"zero": 8.0, "tda": 20.0},
+                    "features": {"times": {"class_logits": [0.001, 0.001], "zero": [0.002, 0.004]},
+                                 "ratios": {"class_logits": [1.0, 1.0], "zero": [2.0, 4.0]}},
+                    "context": {"times": {"tpt": two}, "ratios": {"tpt": [1.0, 1.0]}},
+                    "steps": {"times": {"tda, 100 images": two}, "ratios": {"tda, 100 images": [9.0, 9.0]}}},
         "bongard": {"times": {"plain loop": two, "one problem": [0.5, 0.5]}, "memory_gb": 0.1},
         "views": {"crop": views, "augmix": views}, "evaluate": {"times": {"bare loop": two, "evaluate": two}},
         "imports": {"times": {"import tpt_lib": two}},
@@ -72,6 +77,9 @@ def test_the_page_of_benchmarks():
     text = bench.page(found)
     assert "| tpt_lib, K=200 | 2 (1-3) | 1.25 (1-1.5) |" in text
     assert "| one problem | 0.5 (0.5-0.5) | 4 (2-6) |" in text
+    assert "| zero | 3 (2-4) | 3 (2-4) (bar 8) | class_logits |" in text
+    assert "| tda, 100 images | 2e+03 (1e+03-3e+03) | 9 (9-9) (bar 20) | class_logits |" in text
+    assert "after 100 images and after 10,000" in text
     assert "| 63 crops | 673 (bar 80) | 0 | 1,164,636 | 0 |" in text
     assert "Settings that are not varied: 100 classes, 1 image." in text
     assert "| 1 | 2 (1-3) | 0.75 (0.5-1) | 2.5 (2-3) | 10 |" in text
@@ -193,6 +201,18 @@ def test_a_prediction_for_a_gpu_that_is_known():
     table = gpu.table(["TPT, K=200, batch of 8"], {"TPT, K=200, batch of 8": [1.0, 3.0]}, known, half=True)
     predicted = gpu.predicted_seconds(known, work, half=True)
     assert table.splitlines()[-1] == f"| TPT, K=200, batch of 8 | 2.000  (1.000-3.000) | {predicted:.3f} |"
+
+
+@pytest.mark.slow
+def test_the_methods_are_timed_against_their_bars(tmp_path):
+    small = "--pairs 1 --classes 5 --stream 2 3 --architecture ViT-S-32-alt --json found.json"
+    command = [sys.executable, ROOT / "benchmarks/methods.py", *small.split()]
+    said = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    found = json.loads((tmp_path / "found.json").read_text())
+    (ratio,) = found["features"]["ratios"]["zero"]
+    assert re.search(rf"zero .* {ratio:.2f}x .*bar 8\n", said)
+    assert {name for part in ("features", "context") for name in found[part]["times"]} >= {"tpt", "ctpt", "otpt", "mta"}
+    assert {"tda, 2 images", "tda, 3 images", "dpe, 3 images"} <= set(found["steps"]["times"])
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The demo: what it tells, prints and draws."""
 
+import dataclasses
 import re
 import sys
 
@@ -7,52 +8,66 @@ import pytest
 import torch
 
 import tpt_lib
-from tpt_lib.tiny.demo import demo
+from tpt_lib.tiny.demo import METHODS, demo
+
+TITLES = ["zero-shot", "averaged prediction", "TPT", "ZERO", "MTA", "TPS"]
 
 
 def test_the_demo_tells_and_draws(tmp_path, capsys):
     told = demo(n=3, out=tmp_path / "demo.png")
-    out = capsys.readouterr().out
-    assert re.search(
-        r"zero-shot +\d+\.\d%\n +TPT +\d+\.\d% +\d fixed, \d broken, McNemar p = 1\n +\d+\.\d\d s per drawing", out
-    )
-    assert (tmp_path / "demo.png").stat().st_size > 20_000
-    assert (told["n"], told["p"], len(out.splitlines())) == (3, 1.0, 8 + bool(told["fixed"] or told["broken"]))
+    first, _, head, _, *rows, shared, figure = capsys.readouterr().out.splitlines()
+    assert first.startswith("3 drawings of noto-v1, a style the model was not trained on; ")
+    assert head.split() == ["method", "accuracy", "fixed", "broken", "p", "(McNemar)", "ms", "per", "drawing"]
+    for row, title, own in zip(rows, TITLES, told["methods"].values(), strict=True):
+        name, accuracy, fixed, broken, _, spent = re.split("  +", row)
+        assert (name, accuracy) == (title, f"{own['accuracy']:.1%}")
+        assert (int(fixed), int(broken)) == (len(own["fixed"]), len(own["broken"]))
+        assert spent == f"{1000 * own['seconds']:.1f}"
+    assert re.match(r"\d+ ms per drawing for its views and their features, shared by all", shared)
+    changed = any(own["fixed"] + own["broken"] for own in told["methods"].values())
+    assert figure.startswith("wrote" if changed else "no figure: no method changed")
+    assert (tmp_path / "demo.png").exists() == changed
 
 
 @pytest.mark.slow
-def test_the_numbers_are_those_of_the_library(tiny, prompts, tmp_path, capsys):
+def test_the_numbers_are_those_of_the_library(tiny, prompts, tmp_path):
     told = demo(style="emojione-monotone", n=4, seed=1, out=tmp_path / "demo.png")
     data = tpt_lib.load_tiny_drawings("emojione-monotone", n=4, seed=1)
-    said = tpt_lib.tpt_classify(tiny, [image for image, _ in data.samples], prompts, seed=1)
-    right = [index == label for index, label in zip(said.indices.tolist(), data.labels, strict=True)]
-    before = [index == label for index, label in zip(said.zero_shot.indices.tolist(), data.labels, strict=True)]
-    assert (told["tpt"], told["zero_shot"]) == (sum(right) / 4, sum(before) / 4)
-    assert told["fixed"] == [i for i in range(4) if right[i] and not before[i]]
-    assert told["broken"] == [i for i in range(4) if before[i] and not right[i]]
+    images = [image for image, _ in data.samples]
+    for name, own in told["methods"].items():
+        said = tpt_lib.classify(tiny, images, prompts, method=name, seed=1)
+        right, before = (p.indices == torch.tensor(data.labels) for p in (said, said.zero_shot))
+        assert own["accuracy"] == right.double().mean()
+        assert own["fixed"] == (right & ~before).nonzero().flatten().tolist()
+        assert own["broken"] == (before & ~right).nonzero().flatten().tolist()
 
 
-def test_changed_answers_are_listed(monkeypatch, tmp_path, capsys):
-    data = tpt_lib.load_tiny_drawings(n=2)
-    names, (a, b) = data.classes, data.labels
+def test_changed_answers_are_counted_and_drawn(monkeypatch, tmp_path, capsys):
+    """Drawing 0 is fixed by two methods and drawing 1 by one, drawing 2 is broken by one."""
+    data = tpt_lib.load_tiny_drawings(n=4)
+    names, (a, b, c, d) = data.classes, data.labels
+    said = {name: [b, a, c, d] for name in METHODS}
+    said["mta"], said["tps"] = [a, b, c, d], [a, a, b, d]
+    calls = {name: iter(answers) for name, answers in said.items()}
 
-    def logits_of(index):
-        return 9.0 * torch.nn.functional.one_hot(torch.tensor(index), len(names))
+    def answering(name):
+        def predict(model, prompts, features):
+            return tpt_lib.Prediction(names, 9.0 * torch.eye(len(names))[next(calls[name])])
 
-    answers = iter([(b, a), (b, a)])  # the first is fixed, the second broken
+        return dataclasses.replace(tpt_lib.get_method(name), predict=predict)
 
-    def predict(model, prompts, features):
-        before, after = (tpt_lib.Prediction(names, logits_of(i)) for i in next(answers))
-        return tpt_lib.Prediction(names, after.logits, before=before, context=prompts.context)
-
-    monkeypatch.setattr("tpt_lib.tiny.demo.tpt_predict", predict)
-    monkeypatch.setattr("tpt_lib.tiny.demo.plot_prediction", lambda *_, **__: type("F", (), {"savefig": print})())
-    told = demo(n=2, out=tmp_path / "demo.png")
-    out = capsys.readouterr().out
-    assert (told["fixed"], told["broken"]) == ([0], [1])
-    rows = [re.split(r"  +", line.strip()) for line in out.splitlines() if line.startswith("  ")]
-    assert [names[a], f"{names[b]} 0.95", f"{names[a]} 0.95"] in rows
-    assert [names[b], f"{names[b]} 0.95", f"{names[a]} 0.95"] in rows
+    monkeypatch.setattr("tpt_lib.tiny.demo.get_method", answering)
+    drawn = []
+    monkeypatch.setattr(
+        "tpt_lib.tiny.demo.plot_gallery", lambda *given: drawn.append(given) or type("F", (), {"savefig": print})()
+    )
+    told = demo(n=4, out=tmp_path / "demo.png")["methods"]
+    assert [(own["fixed"], own["broken"]) for own in told.values()] == [([], [])] * 4 + [([0, 1], []), ([0], [2])]
+    assert [own["accuracy"] for own in told.values()] == [0.5] * 4 + [1.0, 0.5]
+    (images, truths, answers) = drawn[0]
+    assert len(images) == 3
+    assert truths == [names[a], names[b], names[c]]
+    assert answers["TPS"] == [names[a], names[a], names[b]]
 
 
 def test_without_matplotlib_it_says_so_first_and_runs(monkeypatch, tmp_path, capsys):

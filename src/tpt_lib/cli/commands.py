@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import tpt_lib as tpt
 from tpt_lib import plots
 from tpt_lib.cli import store_commands
 from tpt_lib.cli.ignored import check_dataset_options, check_image_options, check_problem_options, refuse
+from tpt_lib.cli.loading import classes_of, methods_of, model_of, prompts_of, rewards_of, settings_of, views_of
 from tpt_lib.cli.output import say
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.evaluation.data.bongard_hoi import Problem
@@ -26,7 +25,6 @@ from tpt_lib.evaluation.data.registry import ENTRIES, SPLITS_OF_BONGARD
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.table import Table
 from tpt_lib.plots.figure import require_matplotlib
-from tpt_lib.text_files import read_text
 from tpt_lib.tiny.drawings import STYLES
 
 __all__ = ["COMMANDS"]
@@ -40,13 +38,15 @@ def classify(args: Namespace) -> int:
     top = 3 if args.top is None else args.top
     if top < 1:
         raise ValueError(f"--top must be at least 1, but is {top}")
-    model = _model(args)
-    prompts = _prompts(args, model, _classes(args), "a photo of a {}.")
-    views = _views(args, seed=args.seed)
+    model = model_of(args)
+    names, template = classes_of(args), "a photo of a {}."
+    prompts = prompts_of(args, model, names, template)
+    how = settings_of(args) | rewards_of(args, prompts.names, template)
+    views = views_of(args, seed=args.seed)
     found: list[dict[str, Any]] = []
     for image in args.images:
         try:
-            said = tpt.classify(model, image, prompts, method=args.method, **views)
+            said = tpt.classify(model, image, prompts, method=args.method, **how, **views)
         except (tpt.ImageError, OSError) as error:
             found.append({"image": image, "error": str(error)})
             say(f"{image}: {error}")
@@ -65,7 +65,7 @@ def evaluate(args: Namespace) -> int:
     data = _dataset(args)
     if _of_problems(data):
         check_problem_options(args)
-    model = _model(args)
+    model = model_of(args)
     out = args.out or _default_out(args, data)
     options: dict[str, Any] = {
         "out": out,
@@ -78,10 +78,11 @@ def evaluate(args: Namespace) -> int:
     if _of_problems(data):
         report = tpt.evaluate_bongard(model, data, args.methods or ["prototype", "tpt"], **options)
     else:
-        options |= {"num_workers": args.num_workers, "backend": args.backend or "local", **_views(args)}
+        options |= {"num_workers": args.num_workers, "backend": args.backend or "local", **views_of(args)}
         options |= {"order": args.order, "streams": args.streams}
-        options["prompts"] = _prompts(args, model, data.classes, data.template)
-        report = tpt.evaluate(model, data, args.methods or ["zero_shot", "tpt"], **options)
+        options["prompts"] = prompts_of(args, model, data.classes, data.template)
+        options |= settings_of(args, data.name) | rewards_of(args, data.classes, data.template)
+        report = tpt.evaluate(model, data, methods_of(args, ["zero_shot", "tpt"]), **options)
     if args.json:
         _print_json({"out": out, **_report(report)})
     else:
@@ -96,8 +97,8 @@ def encode(args: Namespace) -> int:
     if isinstance(data, tpt.FeatureStore) or _of_problems(data):
         raise ValueError(f"encode takes a dataset of images with classes, but got {data!r}")
     options: dict[str, Any] = {"seeds": args.seeds, "dtype": args.dtype, "name": args.name, "strict": args.strict}
-    options |= {"num_workers": args.num_workers, "backend": args.backend or "local", **_views(args)}
-    store = tpt.encode_dataset(_model(args), data, args.out, **options)
+    options |= {"num_workers": args.num_workers, "backend": args.backend or "local", **views_of(args)}
+    store = tpt.encode_dataset(model_of(args), data, args.out, **options)
     found = store_commands.show(Namespace(stores=[args.out]))
     _print_json(found) if args.json else print(store_commands.as_text(found))
     for sample, error in store.errors.items():
@@ -119,21 +120,25 @@ def store(args: Namespace) -> int:
 
 
 def compare(args: Namespace) -> int:
-    views = _views(args, seed=args.seed)
+    views = views_of(args, seed=args.seed)
     images: Any = args.images
     names: Any
+    dataset = None
     if args.images:
         check_image_options(args)
-        names, template = _classes(args), "a photo of a {}."
+        names, template = classes_of(args), "a photo of a {}."
     else:
         data = _dataset(args)
         if _of_problems(data):
             raise ValueError("compare is for images with classes; evaluate takes Bongard problems")
-        views.setdefault("recipe", data.recipe)
-        images, names, template = data.samples, data.classes, data.template
-    model = _model(args)
-    prompts = _prompts(args, model, names, template)
-    table = tpt.compare(model, images, prompts, methods=args.methods or BASELINES_AND_TPT, **views)
+        images, names, template, dataset = data, data.classes, data.template, data.name
+        if not isinstance(data, tpt.FeatureStore):
+            views.setdefault("recipe", data.recipe)
+            images = data.samples
+    model = model_of(args)
+    prompts = prompts_of(args, model, names, template)
+    how = settings_of(args, dataset) | rewards_of(args, prompts.names, template)
+    table = tpt.compare(model, images, prompts, methods=methods_of(args, BASELINES_AND_TPT), **how, **views)
     _print_json(table.to_dict()) if args.json else print(table)
     return 0
 
@@ -227,43 +232,6 @@ _ALL = (classify, encode, store, evaluate, compare, report, datasets, methods, m
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {command.__name__: command for command in _ALL}
 
 
-def _model(args: Namespace) -> Any:
-    if args.model == "tiny":
-        refuse(args, ("pretrained",), "for architectures of open_clip; the embedded model brings its own weights")
-        model = tpt.load_tiny()
-    elif Path(args.model, "config.json").is_file():
-        refuse(args, ("pretrained",), f"for architectures of open_clip; the folder {args.model} has its own weights")
-        model = tpt.load_transformers(args.model)
-    else:
-        model = tpt.load_open_clip(args.model, args.pretrained)
-    own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"  # one per rank of torchrun
-    try:
-        model.module.to(args.device or own)
-    except (RuntimeError, AssertionError) as error:  # as torch reports a missing or unknown device
-        raise ValueError(f"--device {args.device or own} cannot be used: {error}") from error
-    return model
-
-
-def _views(args: Namespace, **more: Any) -> dict[str, Any]:
-    """Return the view keywords that were given, so that the library's defaults hold for the others."""
-    given = {"n_views": args.n_views, "recipe": args.recipe}
-    return {**{name: value for name, value in given.items() if value is not None}, **more}
-
-
-def _classes(args: Namespace) -> list[str] | None:
-    if args.classes_file is None:
-        return args.classes
-    names = [line.strip() for line in read_text("--classes-file", Path(args.classes_file)).splitlines()]
-    return [name for name in names if name]
-
-
-def _prompts(args: Namespace, model: Any, names: Any, template: str) -> tpt.ClassPrompts:
-    if not names:
-        raise ValueError("there are no class names: pass --classes or --classes-file")
-    context = None if args.prompt is None else tpt.load_prompt(args.prompt)
-    return tpt.class_prompts(model, names, template=args.template or template, context=context)
-
-
 def _dataset(args: Namespace) -> Any:
     """Return the dataset, or the store that was made of one."""
     if args.dataset is None:
@@ -278,7 +246,7 @@ def _dataset(args: Namespace) -> Any:
         data = _embedded(args.dataset)
     else:
         split = args.split or "test"
-        data = tpt.load_dataset(args.dataset, args.root, split=split, classes=_classes(args), subset=args.subset)
+        data = tpt.load_dataset(args.dataset, args.root, split=split, classes=classes_of(args), subset=args.subset)
     return _limited(args, data)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 __all__ = ["check_dataset_options", "check_image_options", "check_problem_options", "refuse"]
 
 CLASSES = ("classes", "classes_file")
-VIEWS_AND_PROMPTS = ("n_views", "recipe", *CLASSES, "template", "prompt", "num_workers", "backend", "order", "streams")
+SETTINGS = ("num_workers", "backend", "order", "streams", "preset", "reward")
+VIEWS_AND_PROMPTS = ("n_views", "recipe", *CLASSES, "template", "prompt", *SETTINGS)
 
 
 def refuse(args: Namespace, names: Collection[str], why: str) -> None:

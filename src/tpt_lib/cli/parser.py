@@ -89,13 +89,30 @@ def _views(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _settings(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("settings of methods")
+    group.add_argument(
+        "--preset",
+        metavar="DATASET",
+        help="use the settings of the methods' authors for a dataset of the paper, such as 'imagenet-a'; 'dataset' is that of "
+        "--dataset (default: the methods' defaults)",
+    )
+    group.add_argument(
+        "--reward",
+        nargs="+",
+        metavar="MODEL[:TAG]",
+        help="second CLIP for methods that need a reward: 'tiny', an open_clip architecture with its weights such as "
+        "'ViT-L-14:openai', or the folder of a transformers model; several are averaged",
+    )
+
+
 def _data(command: argparse.ArgumentParser) -> None:
     group = _source(command)
     group.add_argument(
         "--methods",
         nargs="+",
         metavar="NAME",
-        help="names from 'tpt-lib methods' (default: zero_shot tpt); for Bongard problems prototype and tpt",
+        help="names from 'tpt-lib methods', or 'all' (default: zero_shot tpt); for Bongard problems prototype and tpt",
     )
 
 
@@ -207,7 +224,7 @@ def _models(command: argparse.ArgumentParser) -> None:
 
 def _demo(command: argparse.ArgumentParser) -> None:
     command.add_argument("--style", default="noto-v1", help="style of the drawings (default noto-v1)")
-    command.add_argument("--n", type=int, help="number of drawings (default all)")
+    command.add_argument("--n", type=int, default=300, help="number of drawings (default 300)")
     command.add_argument(
         "--seed", type=int, default=0, help="seed of the choice of drawings and of the views (default 0)"
     )
@@ -218,27 +235,28 @@ def _demo(command: argparse.ArgumentParser) -> None:
 
 COMMANDS = {
     "demo": (
-        "Run TPT on drawings in a style the embedded model was not trained on, offline",
+        "Run several methods on drawings in a style the embedded model was not trained on, offline",
         (_demo,),
         ["", "--style emojione-monotone --n 20 --seed 1 --out figure.png"],
     ),
     "classify": (
         "Classify images, each with a prompt tuned to it or by another method; pass images before options",
-        (_classify, _views, _model),
+        (_classify, _views, _settings, _model),
         [
             "drawing.png --classes cat dog 'red panda'",
             "*.jpg --classes-file names.txt --template 'a sketch of a {}.' --json",
             "photo.jpg --classes cat dog --model ViT-B-16 --pretrained openai",
+            "photo.jpg --classes cat dog --model ViT-B-16 --pretrained openai --method rlcf --reward ViT-L-14:openai",
         ],
     ),
     "evaluate": (
         "Evaluate methods on a dataset; the same command resumes a stopped run",
-        (_evaluate, _data, _prompts, _views, _model),
+        (_evaluate, _data, _prompts, _views, _settings, _model),
         [
             "--dataset noto-v1 --methods zero_shot tpt",
             "--dataset noto-v1 --methods zero_shot tda --order shuffle --seeds 0 1 2",
             "--dataset my/photos --out photos.jsonl --seeds 0 1 2",
-            "--dataset imagenet-a --root /data --model ViT-B-16 --pretrained openai --limit 500",
+            "--dataset imagenet-a --root /data --model ViT-B-16 --pretrained openai --limit 500 --preset dataset",
             "--dataset tiny-bongard --methods prototype tpt",
             "--dataset bongard-hoi --root /data --split unseen_act_unseen_obj --model RN50 --pretrained openai",
         ],
@@ -258,8 +276,8 @@ COMMANDS = {
     ),
     "compare": (
         "Compare accuracy, entropy, seconds and memory of methods on some images",
-        (_compare, _data, _prompts, _views, _model),
-        ["--dataset noto-v1 --limit 20", "photo.jpg --classes cat dog --methods zero_shot tpt"],
+        (_compare, _data, _prompts, _views, _settings, _model),
+        ["--dataset noto-v1 --limit 20 --methods all", "photo.jpg --classes cat dog --methods zero_shot tpt"],
     ),
     "report": (
         "Summarize run files next to the paper's numbers",

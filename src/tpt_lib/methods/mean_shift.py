@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 ROUNDS, UPDATES, STOP = 5, 5, 1e-6
@@ -16,35 +15,55 @@ def mean_shift(
 ) -> Float[Tensor, "*b 1 e"]:
     """Return the mode of the views' features by MTA's rounds of updates; see ``mta_predict``.
 
-    An image stops where a change is below 1e-6, by a mask, so that images do not wait for each other or for the host.
+    The views' weights are a softmax of logarithms, since they may all be too small for float32.
     """
-    widths, agreement = _twice_squared_bandwidths(views), lambda_q * probs @ probs.mT
+    steepness = -1 / twice_squared_bandwidths(squared_distances(views))[..., None, :]
+    agreement = (lambda_q / lambda_y) * probs @ probs.mT
 
-    def kernel(mode: Tensor) -> Tensor:
-        return (-(views - mode).square().sum(dim=-1) / widths).exp()
+    def log_kernel(mode: Tensor) -> Tensor:
+        return steepness * torch.linalg.vector_norm(views - mode, dim=-1)[..., None, :].square()
 
-    trust, mode = torch.full_like(widths, 1 / views.shape[-2]), views[..., :1, :]
+    scores, mode = torch.zeros_like(steepness), views[..., :1, :]
+    trust = scores.softmax(dim=-1)
     for _ in range(ROUNDS):
-        near, going = kernel(mode), torch.ones_like(widths[..., :1], dtype=torch.bool)
+        near, trusts, every = log_kernel(mode).exp() / lambda_y, [trust], [scores]
         for _ in range(UPDATES):
-            after = ((near + (agreement @ trust[..., None])[..., 0]) / lambda_y).softmax(dim=-1)
-            trust, going = _step(trust, after, going)
-        going = torch.ones_like(mode[..., :1], dtype=torch.bool)
+            every.append(near + trusts[-1] @ agreement)
+            trusts.append(every[-1].softmax(dim=-1))
+        at = first_still(torch.stack(trusts))
+        trust, scores = (torch.stack(each).take_along_dim(at, dim=0)[0] for each in (trusts, every))
+        modes = [mode]
         for _ in range(UPDATES):
-            total = (kernel(mode) * trust)[..., None, :] @ views
-            after = torch.where(total.any(dim=-1, keepdim=True), F.normalize(total, dim=-1), mode)
-            mode, going = _step(mode, after, going)
+            total = (log_kernel(modes[-1]) + scores).softmax(dim=-1) @ views
+            modes.append(total / torch.linalg.vector_norm(total, dim=-1, keepdim=True))
+        moved = torch.stack(modes)
+        mode = moved.take_along_dim(first_still(moved), dim=0)[0]
     return mode
 
 
-def _step(before: Tensor, after: Tensor, going: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the next value of images that are still going, and which of them go on."""
-    return torch.where(going, after, before), going & ((after - before).norm(dim=-1, keepdim=True) >= STOP)
+def first_still(values: Float[Tensor, "updates *b 1 d"]) -> Int[Tensor, "1 *b 1 1"]:
+    """Return for each image the number of the first update that changed its value by less than 1e-6, else of the last.
+
+    No update waits for the host, and no image for another.
+    """
+    still = torch.linalg.vector_norm(values[1:] - values[:-1], dim=-1, keepdim=True) < STOP
+    still[-1] = True
+    return 1 + still.byte().argmax(dim=0, keepdim=True)
 
 
-def _twice_squared_bandwidths(views: Tensor) -> Tensor:
-    others = views.shape[-2] - 1
+def squared_distances(views: Float[Tensor, "*b n e"]) -> Float[Tensor, "*b n n"]:
+    """Return the squared distances between views, as exact as their differences are."""
+    if views.device.type == "mps":  # has no float64
+        return torch.cdist(views, views, compute_mode="donot_use_mm_for_euclid_dist").square()
+    exact = views.double()
+    products = exact @ exact.mT
+    squares = products.diagonal(dim1=-2, dim2=-1)
+    return (squares[..., None] + squares[..., None, :] - 2 * products).clamp(min=0).float()
+
+
+def twice_squared_bandwidths(squares: Float[Tensor, "*b n n"]) -> Float[Tensor, "*b n"]:
+    """Return the mean squared distance of each view to the nearest 30% of the others."""
+    others = squares.shape[-1] - 1
     near = max(1, int(0.3 * others))
-    squares = torch.cdist(views, views, compute_mode="donot_use_mm_for_euclid_dist").square()
     nearest = squares.topk(1 + min(near, others), largest=False).values  # each view itself is one of them, at 0
     return (nearest.sum(dim=-1) / near).clamp(min=2 * NARROWEST)

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.base import check_features, method
+from tpt_lib.methods.moved_features import Variant
 from tpt_lib.methods.presets import FINE_GRAINED, on_each
-from tpt_lib.methods.tune_features import Variant, tune_features
+from tpt_lib.methods.tune_features import tune_features
 from tpt_lib.models.protocol import ClipLike
-from tpt_lib.prediction import Prediction
+from tpt_lib.prediction import Prediction, compared
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.text.initial import start_features
 from tpt_lib.tuning.descent import warn_not_applied
@@ -65,14 +66,14 @@ def tps_predict(
         wanted = f"steps must be 0 or more and variant one of {get_args(Variant)}"
         raise ValueError(f"tps_predict: {wanted}, but got {steps} and {variant!r}")
     text, batch = start_features(model, prompts, features), features.shape[:-2]
-    views, texts = features.reshape(-1, *features.shape[-2:]), text.reshape(-1, *text.shape[-2:])
+    views, texts = features.detach().float().reshape(-1, *features.shape[-2:]), text.reshape(-1, *text.shape[-2:])
     what: Any = {"variant": variant, "shared": shared, "fraction": fraction, "reselect": reselect}
     tuned = tune_features(model, views, texts, steps=steps, lr=lr, **what)
     warn_not_applied("tps_predict", tuned.applied)
-    return Prediction(
-        names=prompts.names,
-        logits=unchecked_logits(model, views[:, :1], tuned.text).reshape(*batch, -1),
-        before=Prediction(prompts.names, unchecked_logits(model, views[:, :1], texts).reshape(*batch, -1)),
+    return compared(
+        prompts.names,
+        unchecked_logits(model, views[:, :1], tuned.text).reshape(*batch, -1),
+        tuned.logits[:, 0].reshape(*batch, -1),
         tuned=(tuned.applied & (steps > 0)).reshape(batch),
         loss_before=tuned.before.reshape(batch),
         loss_after=tuned.after.reshape(batch),

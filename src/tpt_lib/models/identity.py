@@ -22,7 +22,11 @@ _SETTINGS = (bool, int, float, str, type(None))
 
 _NOT_CONTENT = ("training", "name_or_path", "_compiled_call_impl", "_is_torch_compile")
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOLDING_PARTS = (
+    "_parameters", "_buffers", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+)  # fmt: skip
+
+TABLES = (*_HOLDING_PARTS, "_modules")
 
 PROBE = "a photo of a cat, and 2 red_pandas (of Asia)."
 
@@ -112,7 +116,7 @@ def module_parts(modules: Iterable[nn.Module]) -> list[object]:
         parts += [
             v for k, v in own.items() if k not in _NOT_CONTENT and (isinstance(v, Tensor) or callable(v))
         ]  # a mask, …
-        tables = [own[name] for name in ("_parameters", "_buffers", *_HOOKS)]
+        tables = [own[name] for name in _HOLDING_PARTS]
         parts += [part for table in tables for part in table.values() if part is not None]
     return parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tpt_lib.models.identity import identify, module_parts
+from tpt_lib.models.kept_parts import KeptParts
 from tpt_lib.models.protocol import CausalTower, ImageSpec
 from tpt_lib.models.structural_copy import mirror
 
@@ -102,8 +103,15 @@ class ModuleClip:
 
     def text_parts(self) -> list[object]:
         """Return what text features depend on: modules, settings, hooks and weights outside the image tower."""
+        return self._text.read(self._text_modules)
+
+    def _text_modules(self) -> list[nn.Module]:
         images = self._image_modules()
-        return module_parts(part for part in self.module.modules() if id(part) not in images)
+        return [part for part in self.module.modules() if id(part) not in images]
+
+    @cached_property
+    def _text(self) -> KeptParts:
+        return KeptParts()
 
     def image_parts(self) -> list[object]:
         """Return what image features depend on: modules, settings, hooks and weights of the image tower and its projection."""

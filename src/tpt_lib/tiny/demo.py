@@ -1,40 +1,43 @@
-"""Run TPT on the embedded model's drawings, and show it as text and as a figure."""
+"""Run several methods on the embedded model's drawings, and show them as a table and as a gallery."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tpt_lib.evaluation.significance import mcnemar
+from tpt_lib.evaluation.table import Table
 from tpt_lib.features.encode import encode_views
-from tpt_lib.logits import class_logits
-from tpt_lib.methods.tpt import tpt_predict
+from tpt_lib.methods.base import get_method
 from tpt_lib.plots.figure import require_matplotlib
-from tpt_lib.plots.prediction import plot_prediction
+from tpt_lib.plots.gallery import plot_gallery
 from tpt_lib.prompts.class_prompts import class_prompts
-from tpt_lib.text.encode import encode_prompts
 from tpt_lib.tiny.drawings import load_tiny_drawings
 from tpt_lib.tiny.model import load_tiny
 from tpt_lib.views.augment import augment_views
 
-FIXED, BROKEN = 4, 2  # numbers of changed predictions that are printed
+METHODS = ("zero_shot", "view_average", "tpt", "zero", "mta", "tps")
+SHOWN = 4  # drawings that are fixed, and drawings that are broken, in the figure
 
 
 def demo(
-    *, style: str = "noto-v1", n: int | None = None, seed: int = 0, out: str | Path = "tpt_demo.png"
+    *, style: str = "noto-v1", n: int | None = 300, seed: int = 0, out: str | Path = "tpt_demo.png"
 ) -> dict[str, Any]:
-    """Classify drawings with and without TPT, print how the answers differ, and draw the largest change.
+    """Classify drawings by several methods, print how they differ from zero-shot, and draw what each said.
+
+    The views of a drawing are encoded once for all methods.
 
     Args:
         style: one of the styles of ``load_tiny_drawings`` (default ``"noto-v1"``).
-        n: number of drawings (default all).
+        n: number of drawings (default 300; None for all).
         seed: determines their choice and the views (default 0).
         out: file of the figure (default ``"tpt_demo.png"``).
 
     Returns:
-        What was printed, as numbers: ``n``, ``zero_shot`` and ``tpt`` (accuracies), ``fixed`` and ``broken`` (indices of
-        drawings), ``p`` (McNemar's test) and ``seconds`` per drawing.
+        What was printed, as numbers: ``n``, ``seconds`` of the views and features of a drawing, and ``methods``: for each its
+        ``accuracy``, ``fixed`` and ``broken`` (indices of drawings), ``p`` (McNemar's test) and ``seconds`` per drawing.
 
     Raises:
         ValueError: if ``out`` does not end with a type of figure.
@@ -44,39 +47,77 @@ def demo(
 
     drawn = _can_draw(Path(out))
     model, drawings = load_tiny(), load_tiny_drawings(style, n=n, seed=seed)
-    n = len(drawings)
     prompts = class_prompts(model, drawings.classes, template=drawings.template)
-    print(f"{n} drawings of {style}, a style the model was not trained on; {len(prompts.names)} class names")
-
-    def features(i: int) -> Any:
-        return encode_views(model, augment_views(drawings.samples[i][0], model.image_spec, seed=seed))
-
-    start = time.perf_counter()
-    after: list[Any] = [tpt_predict(model, prompts, features(i)) for i in tqdm(range(n), "TPT", unit="drawing")]
-    told: dict[str, Any] = {"n": n, "seconds": (time.perf_counter() - start) / n}
-    before = [said.zero_shot for said in after]
-    truths = [drawings.classes[label] for label in drawings.labels]
-    told["fixed"] = [i for i in range(n) if after[i].label == truths[i] != before[i].label]
-    told["broken"] = [i for i in range(n) if after[i].label != truths[i] == before[i].label]
-    for name, said in {"zero_shot": before, "tpt": after}.items():
-        told[name] = sum(one.label == truth for one, truth in zip(said, truths, strict=True)) / n
-    told["p"] = mcnemar(len(told["fixed"]), len(told["broken"]))
     print(
-        f"\n  zero-shot  {told['zero_shot']:.1%}\n  TPT        {told['tpt']:.1%}   {len(told['fixed'])} fixed, "
-        f"{len(told['broken'])} broken, McNemar p = {told['p']:.2g}\n  {told['seconds']:.2f} s per drawing\n"
+        f"{len(drawings)} drawings of {style}, a style the model was not trained on; {len(prompts.names)} class names"
     )
-    clearest = sorted(told["fixed"], key=lambda i: -float((after[i].probs - before[i].probs)[after[i].index]))
-    shown = [*clearest[:FIXED], *told["broken"][:BROKEN]]
-    rows = [(truths[i], *(f"{one.label} {one.probs.max():.2f}" for one in (before[i], after[i]))) for i in shown]
-    for row in [("drawing", "zero-shot", "TPT"), *rows] if rows else []:
-        print("  " + "".join(cell.ljust(26) for cell in row).rstrip())
-    i = shown[0] if shown else 0
-    if drawn:
-        texts = [encode_prompts(model, prompts, context) for context in (None, after[i].context)]
-        views = [class_logits(model, features(i), text) for text in texts]
-        plot_prediction(after[i], drawings.samples[i][0], *views, truth=truths[i]).savefig(out)
-        print(f"\nwrote {out}")
+    entries = {name: get_method(name) for name in METHODS}
+    said: dict[str, list[str]] = {name: [] for name in METHODS}
+    spent = dict.fromkeys(["views", *METHODS], 0.0)
+    for image, _ in tqdm(drawings.samples, "classify", unit="drawing"):
+        start = time.perf_counter()
+        features = encode_views(model, augment_views(image, model.image_spec, seed=seed))
+        spent["views"] += time.perf_counter() - start
+        for name, entry in entries.items():
+            predict: Any = entry.predict
+            start = time.perf_counter()
+            said[name].append(predict(model, prompts, features).label)
+            spent[name] += time.perf_counter() - start
+    truths = [drawings.classes[label] for label in drawings.labels]
+    told: dict[str, Any] = {"n": len(truths), "seconds": spent["views"] / len(truths), "methods": {}}
+    for name, answers in said.items():
+        told["methods"][name] = {**_against(said["zero_shot"], answers, truths), "seconds": spent[name] / len(truths)}
+    print(
+        f"\n{_table(told)}\n{1000 * told['seconds']:.0f} ms per drawing for its views and their features, shared by all"
+    )
+    shown = _changed(told)
+    if drawn and shown:
+        answers_of = {entries[name].title: [said[name][i] for i in shown] for name in METHODS}
+        images = [drawings.samples[i][0] for i in shown]
+        plot_gallery(images, [truths[i] for i in shown], answers_of).savefig(out)
+        print(f"wrote {out}: drawings that methods fix, then drawings that they break")
+    elif drawn:
+        print("no figure: no method changed whether an answer is right")
     return told
+
+
+def _against(before: Sequence[str], after: Sequence[str], truths: Sequence[str]) -> dict[str, Any]:
+    """Return the accuracy of answers, and how they differ from those of zero-shot."""
+    each = list(enumerate(zip(before, after, truths, strict=True)))
+    fixed = [i for i, (b, a, truth) in each if a == truth != b]
+    broken = [i for i, (b, a, truth) in each if b == truth != a]
+    right = sum(a == truth for a, truth in zip(after, truths, strict=True))
+    return {
+        "accuracy": right / len(truths),
+        "fixed": fixed,
+        "broken": broken,
+        "p": mcnemar(len(fixed), len(broken)),
+    }
+
+
+def _table(told: dict[str, Any]) -> Table:
+    rows = [
+        {
+            "method": get_method(name).title,
+            "accuracy": f"{own['accuracy']:.1%}",
+            "fixed": len(own["fixed"]),
+            "broken": len(own["broken"]),
+            "p (McNemar)": f"{own['p']:.2g}",
+            "ms per drawing": f"{1000 * own['seconds']:.1f}",
+        }
+        for name, own in told["methods"].items()
+    ]
+    return Table(tuple(rows))
+
+
+def _changed(told: dict[str, Any]) -> list[int]:
+    """Return the drawings to show: those that most methods fix, then those that most methods break."""
+    found: list[int] = []
+    for kind in ("fixed", "broken"):
+        each = [i for own in told["methods"].values() for i in own[kind]]
+        ranked = sorted({*each} - {*found}, key=lambda i: (-each.count(i), i))
+        found += ranked[:SHOWN]
+    return found
 
 
 def _can_draw(out: Path) -> bool:

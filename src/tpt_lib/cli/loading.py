@@ -1,0 +1,99 @@
+"""Load what the options name: the model, reward models, prompts and methods."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tpt_lib as tpt
+from tpt_lib.cli.ignored import refuse
+from tpt_lib.evaluation.compare import BASELINES_AND_TPT
+from tpt_lib.text_files import read_text
+
+__all__ = ["classes_of", "methods_of", "model_of", "prompts_of", "rewards_of", "settings_of", "views_of"]
+
+WITH_A_SOURCE = ("hf-hub:", "local-dir:")  # how open_clip names models that are not its own
+
+
+def model_of(args: Namespace) -> Any:
+    """Return the model of ``--model``, on its device."""
+    if args.model == "tiny":
+        refuse(args, ("pretrained",), "for architectures of open_clip; the embedded model brings its own weights")
+    elif _is_folder(args.model):
+        refuse(args, ("pretrained",), f"for architectures of open_clip; the folder {args.model} has its own weights")
+    return _loaded(args, args.model, args.pretrained)
+
+
+def rewards_of(args: Namespace, names: Sequence[str], template: str) -> dict[str, Any]:
+    """Return the keyword ``reward`` for the models of ``--reward``, if there are any, with prompts of the same classes."""
+    pairs = []
+    for text in args.reward or ():
+        name, _, tag = ("", "", text) if text.startswith(WITH_A_SOURCE) or _is_folder(text) else text.partition(":")
+        model = _loaded(args, name or text, tag if name and tag else None)
+        pairs.append((model, tpt.class_prompts(model, names, template=args.template or template)))
+    return {"reward": pairs} if pairs else {}
+
+
+def settings_of(args: Namespace, dataset: str | None = None) -> dict[str, Any]:
+    """Return the keyword ``preset`` if one was given; ``dataset`` is the one evaluated."""
+    if args.preset is None:
+        return {}
+    return {"preset": dataset if args.preset == "dataset" and dataset else args.preset}
+
+
+def methods_of(args: Namespace, default: Sequence[str]) -> list[str]:
+    """Return the names of ``--methods``; ``all`` is every episodic method, those with a reward only if there is one."""
+    if not args.methods:
+        return list(default)
+    if args.methods != ["all"]:
+        return list(args.methods)
+    given = {"reward"} if args.reward else set()
+    known = [name for name in tpt.list_methods() if "reward" not in {*tpt.get_method(name).needs} - given]
+    return [*BASELINES_AND_TPT, *(name for name in known if name not in BASELINES_AND_TPT)]
+
+
+def views_of(args: Namespace, **more: Any) -> dict[str, Any]:
+    """Return the view keywords that were given, so that the library's defaults hold for the others."""
+    given = {"n_views": args.n_views, "recipe": args.recipe}
+    return {**{name: value for name, value in given.items() if value is not None}, **more}
+
+
+def classes_of(args: Namespace) -> list[str] | None:
+    """Return the class names of ``--classes`` or ``--classes-file``."""
+    if args.classes_file is None:
+        return args.classes
+    names = [line.strip() for line in read_text("--classes-file", Path(args.classes_file)).splitlines()]
+    return [name for name in names if name]
+
+
+def prompts_of(args: Namespace, model: Any, names: Any, template: str) -> tpt.ClassPrompts:
+    """Return the prompts of a model; ``template`` is that of the dataset, which ``--template`` replaces."""
+    if not names:
+        raise ValueError("there are no class names: pass --classes or --classes-file")
+    context = None if args.prompt is None else tpt.load_prompt(args.prompt)
+    return tpt.class_prompts(model, names, template=args.template or template, context=context)
+
+
+def _loaded(args: Namespace, name: str, pretrained: str | None) -> Any:
+    if name == "tiny":
+        model: Any = tpt.load_tiny()
+    elif _is_folder(name):
+        model = tpt.load_transformers(name)
+    else:
+        model = tpt.load_open_clip(name, pretrained)
+    own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"  # one per rank of torchrun
+    try:
+        model.module.to(args.device or own)
+    except (RuntimeError, AssertionError) as error:  # as torch reports a missing or unknown device
+        raise ValueError(f"--device {args.device or own} cannot be used: {error}") from error
+    return model
+
+
+def _is_folder(name: str) -> bool:
+    """Return whether this is the folder of a transformers model."""
+    return Path(name, "config.json").is_file()
