@@ -1,4 +1,5 @@
 import os
+import socket
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from tpt_lib.features.whole_file import (
     check_tensors,
     join_texts,
     map_tensors,
+    remove_parts,
     text_at,
     write_tensors,
     write_whole,
@@ -81,6 +83,19 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(file, monkeypatch):
         write_whole(file, b"new")
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_parts_of_killed_processes_are_removed_and_those_of_others_are_not(file, tmp_path):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    host = socket.gethostname()
+    names = [f"x.part-{host}-{child}", f"x.part-{host}-{os.getpid()}", "x.part-elsewhere-1", f"x.part-{host}-notes"]
+    for name in names:
+        (tmp_path / name).touch()
+    remove_parts(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {file.name, *names[1:]}
 
 
 def test_texts_come_back_one_by_one():

@@ -12,7 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["DamagedFileError", "check_tensors", "join_texts", "map_tensors", "text_at", "write_tensors", "write_whole"]
+__all__ = [
+    "DamagedFileError",
+    "check_tensors",
+    "join_texts",
+    "map_tensors",
+    "remove_parts",
+    "text_at",
+    "write_tensors",
+    "write_whole",
+]
 
 
 class DamagedFileError(ValueError):
@@ -31,6 +40,24 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what processes of this machine that were killed left of files that they were writing."""
+    for part in folder.rglob(f"*.part-{socket.gethostname()}-*"):
+        pid = part.name.rpartition("-")[2]
+        if pid.isdecimal() and not _is_running(int(pid)):
+            part.unlink(missing_ok=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:

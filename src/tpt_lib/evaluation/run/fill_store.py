@@ -35,6 +35,7 @@ from tpt_lib.features.whole_file import (
     check_tensors,
     join_texts,
     map_tensors,
+    remove_parts,
     text_at,
     write_tensors,
     write_whole,
@@ -70,6 +71,7 @@ def agree_on_index(out: Path, wanted: Index) -> Index:
     if not (out / INDEX).exists():
         _check_space(out, wanted, _left(out, wanted))
     out.mkdir(parents=True, exist_ok=True)
+    remove_parts(out)
     with _locked(out / INDEX):
         if not (out / INDEX).exists():
             _write_index(out, wanted)
