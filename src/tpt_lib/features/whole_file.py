@@ -51,6 +51,8 @@ def remove_parts(folder: Path) -> None:
 
 
 def _is_running(pid: int) -> bool:
+    if os.name == "nt":  # where signal 0 is Ctrl-C
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
