@@ -144,3 +144,39 @@ def plain_onzeta(stream, text, expected, alpha=1.0, beta=0.8):
         weights = weights - 0.5 / (0.04 * math.sqrt(i)) * (g - q)[:, None] * x
         weights = weights / weights.norm(dim=1, keepdim=True)
     return answers
+
+
+def plain_ecalp(stream, text, capacity=1000, images=8, texts=3, power=10, rounds=3, decay=0.2):
+    """Return the scores of ECALP, which sum to 1. The graph is a matrix of all nodes, built anew for each image."""
+    text, answers = text.double(), []
+    classes, u, past = len(text), text.double().var(dim=0, correction=0), []
+    for views in stream:
+        past = [*past, (views[0].double(), torch.zeros(classes).double())][-capacity:]
+        nodes = [feature for feature, _ in past] + [views[0].double()]
+        n = len(nodes)
+
+        def similar(a, b, nodes=nodes):
+            early, late = nodes[min(a, b)], nodes[max(a, b)]
+            weighted = u * early
+            return float(weighted @ late / weighted.norm().clamp(min=1e-300))
+
+        w = torch.zeros(classes + n, classes + n).double()
+        for a in range(n):
+            to_images = [similar(a, b) for b in range(n)]
+            for b in sorted(range(n), key=lambda b, s=to_images: -s[b])[:images]:
+                w[classes + a, classes + b] = to_images[b] ** power
+            to_texts = [float(nodes[a] @ t) for t in text]
+            for k in sorted(range(classes), key=lambda k, s=to_texts: -s[k])[:texts]:
+                w[classes + a, k] = to_texts[k] ** power
+        w = w + w.T
+        inverse = 1 / (w.sum(dim=1).sqrt() + 1e-6)
+        w = inverse[:, None] * w * inverse
+        y = torch.cat([torch.eye(classes).double(), *(row[None] for _, row in past), torch.zeros(1, classes).double()])
+        for _ in range(rounds):
+            y = torch.cat([torch.eye(classes).double(), (w @ y)[classes:]])
+        answers.append(y[-1] / y[-1].sum())
+        kept = [torch.zeros(classes).double() for _ in past]
+        for row, found in zip(kept, y[classes:-1], strict=True):
+            row[found.argmax()] = decay * found.max()
+        past = [(feature, row) for (feature, _), row in zip(past, kept, strict=True)]
+    return answers

@@ -6,7 +6,7 @@ from support.cases import model_of
 from support.prompting import words
 
 import tpt_lib
-from tpt_lib.methods import boostadapter, dmn, dpe, onzeta, tda
+from tpt_lib.methods import boostadapter, dmn, dpe, ecalp, onzeta, tda
 
 CLASSES = ["cat", "red panda", "kite (bird of prey)", "dog", "hen"]
 EXPECTED = 30
@@ -33,6 +33,7 @@ METHODS = {
     "boostadapter": boostadapter(),
     "dmn": dmn(capacity=3),
     "dpe": dpe(),
+    "ecalp": ecalp(capacity=6),
     "onzeta": onzeta(expected=EXPECTED),
 }
 
