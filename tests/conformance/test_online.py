@@ -153,10 +153,11 @@ def on_device():
 @each
 @pytest.mark.usefixtures("simulated")
 def test_a_step_on_an_accelerator_waits_once(method):
-    """For the check of the features; the results are those of the CPU."""
+    """For the check of the features, once the text tower is open; the results are those of the CPU."""
     model, prompts, images, _ = stream_of(8)
     device, there, _ = on_device()
     state = method.init(device, there)
+    method.step(device, there, state, images[0].to(DEVICE))
     for views, want in zip(images, stream(method, model, prompts, images), strict=True):
         views = views.to(DEVICE)
         with counting() as counts:

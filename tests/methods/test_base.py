@@ -39,6 +39,7 @@ def test_what_is_registered():
     in_the_paper = {row["method"] for table in tpt_lib.paper.paper_tables() for row in table.rows}
     later = {row.method for row in follower_numbers()}
     assert {get_method(name).published for name in list_methods()} - in_the_paper - later == {None}
+    assert {get_method(name).published for name in list_methods(online=True)} - later == {None}
 
 
 def test_each_way_to_name_a_method():

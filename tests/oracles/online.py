@@ -180,3 +180,42 @@ def plain_ecalp(stream, text, capacity=1000, images=8, texts=3, power=10, rounds
             row[found.argmax()] = decay * found.max()
         past = [(feature, row) for (feature, _), row in zip(past, kept, strict=True)]
     return answers
+
+
+def plain_dynaprompt(stream, text_of, context, scale, rule="intended", size=12, lr=5e-3, fraction=0.1):
+    """Return the logits of DynaPrompt, and which prompts each image chose. ``text_of(context)`` gives text features."""
+    context, answers, choices = context.double(), [], []
+    buffer, uses, order = [torch.zeros_like(context) for _ in range(size)], [0] * size, list(range(size))
+    for views in (views.double() for views in stream):
+        oldest = order[0]
+        if min(uses) > 0:
+            buffer[oldest], uses[oldest] = torch.zeros_like(context), 0
+        with torch.no_grad():
+            logits = [scale * views @ text_of(context + residual).T for residual in buffer]
+        doubts = [[nats(probabilities(row)) for row in each] for each in logits]
+        e = [sum(row) / len(row) for row in doubts]
+        top = [each.max(dim=1).values for each in logits]
+        d = [float(row[0] - (row[1:].mean() if len(row) > 1 else 0)) for row in top]
+        if rule == "intended":
+            chosen = [j for j in range(size) if j == oldest or (e[j] < e[oldest] and d[j] > d[oldest])]
+        else:
+            by_e, by_d = (sorted(range(size), key=lambda j, x=x: (-x[j], j)) for x in (e, d))
+            r = by_e.index(oldest)
+            numbers = set(by_e[min(r + 1, size - 1) :]) & set(by_d[:r])
+            chosen = sorted({by_e[j] for j in numbers} | {oldest})
+        mean = [sum(doubts[j][n] for j in chosen) / len(chosen) for n in range(len(views))]
+        kept = sorted(range(len(views)), key=lambda n, mean=mean: mean[n])[: max(1, int(fraction * len(views)))]
+        leaves = [buffer[j].clone().requires_grad_() for j in chosen]
+        losses = [
+            plain_entropy(probabilities(scale * views[kept] @ text_of(context + x).T).mean(dim=0)) for x in leaves
+        ]
+        gradients = torch.autograd.grad(sum(losses) / len(losses), leaves)
+        buffer = [(1 - lr * 0.01) * residual for residual in buffer]
+        for j, g in zip(chosen, gradients, strict=True):
+            buffer[j] = buffer[j] - lr * g / (g.abs() + 1e-8)
+        order = [j for j in order if j not in chosen] + [j for j in order if j in chosen]
+        uses = [count + (j in chosen) for j, count in enumerate(uses)]
+        with torch.no_grad():
+            answers.append(sum(scale * text_of(context + buffer[j]) @ views[0] for j in chosen) / len(chosen))
+        choices.append(chosen)
+    return answers, choices

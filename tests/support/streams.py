@@ -6,7 +6,7 @@ from support.cases import model_of
 from support.prompting import words
 
 import tpt_lib
-from tpt_lib.methods import boostadapter, dmn, dpe, ecalp, onzeta, tda
+from tpt_lib.methods import boostadapter, dmn, dpe, dynaprompt, ecalp, onzeta, tda
 
 CLASSES = ["cat", "red panda", "kite (bird of prey)", "dog", "hen"]
 EXPECTED = 30
@@ -33,6 +33,8 @@ METHODS = {
     "boostadapter": boostadapter(),
     "dmn": dmn(capacity=3),
     "dpe": dpe(),
+    "dynaprompt": dynaprompt(size=3),
+    "dynaprompt as released": dynaprompt(size=3, rule="released"),
     "ecalp": ecalp(capacity=6),
     "onzeta": onzeta(expected=EXPECTED),
 }

@@ -196,7 +196,7 @@ def published_name(method: str) -> str:
     ('clip', 'mymethod')
     """
     key = _letters(method).removesuffix("predict").removesuffix("classify")
-    for entry in map(get_method, list_methods()):
+    for entry in map(get_method, (*list_methods(), *list_methods(online=True))):
         function = getattr(entry.predict, "__name__", "")
         if entry.published and key in {
             _letters(name).removesuffix("predict") for name in (entry.name, entry.title, function)

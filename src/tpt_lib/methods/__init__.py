@@ -9,6 +9,7 @@ from tpt_lib.methods.coop import Fitted, fit_cocoop, fit_coop
 from tpt_lib.methods.ctpt import ctpt_predict, text_dispersion
 from tpt_lib.methods.dmn import dmn
 from tpt_lib.methods.dpe import dpe
+from tpt_lib.methods.dynaprompt import dynaprompt
 from tpt_lib.methods.ecalp import ecalp
 from tpt_lib.methods.memo import memo_classify, memo_predict
 from tpt_lib.methods.memo_clip import memo_clip_predict
@@ -46,6 +47,7 @@ __all__ = [
     "ctpt_predict",
     "dmn",
     "dpe",
+    "dynaprompt",
     "ecalp",
     "fit_cocoop",
     "fit_coop",

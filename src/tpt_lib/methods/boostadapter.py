@@ -20,8 +20,13 @@ PRESETS = {name: {**keywords, "boost": BOOSTS[name]} for name, keywords in TDA_P
 
 
 @method(
-    name="boostadapter", title="BoostAdapter", paper="Zhang et al., NeurIPS 2024", presets=PRESETS, online=True
-)  # fmt: skip
+    name="boostadapter",
+    title="BoostAdapter",
+    paper="Zhang et al., NeurIPS 2024",
+    published="BoostAdapter",
+    presets=PRESETS,
+    online=True,
+)
 def boostadapter(
     *,
     boost: int = 3,

@@ -19,7 +19,7 @@ from tpt_lib.prompts.class_prompts import ClassPrompts
 __all__ = ["dmn"]
 
 
-@method(name="dmn", title="DMN-ZS", paper="Zhang et al., CVPR 2024", online=True)
+@method(name="dmn", title="DMN-ZS", paper="Zhang et al., CVPR 2024", published="DMN-ZS", online=True)
 def dmn(*, beta: float = 5.5, capacity: int = 50, votes: int = 3, weight: float = 1.0) -> OnlineMethod[Cache]:
     r"""Return DMN-ZS: zero-shot probabilities plus those of a memory of past images.
 

@@ -70,7 +70,7 @@ PRESETS: Presets = {
 }
 
 
-@method(name="dpe", title="DPE", paper="Zhang et al., NeurIPS 2024", presets=PRESETS, online=True)
+@method(name="dpe", title="DPE", paper="Zhang et al., NeurIPS 2024", published="DPE", presets=PRESETS, online=True)
 def dpe(
     *,
     alpha: float = 6.0,

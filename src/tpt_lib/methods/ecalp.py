@@ -43,7 +43,9 @@ class EcalpSettings:
     decay: float
 
 
-@method(name="ecalp", title="ECALP", paper="Li et al., ICLR 2025", probabilities=False, online=True)
+@method(
+    name="ecalp", title="ECALP", paper="Li et al., ICLR 2025", published="ECALP", probabilities=False, online=True
+)  # fmt: skip
 def ecalp(
     *, capacity: int = 1000, images: int = 8, texts: int = 3, power: int = 10, rounds: int = 3, decay: float = 0.2
 ) -> OnlineMethod[EcalpState]:

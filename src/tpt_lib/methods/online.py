@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -31,7 +33,12 @@ def begin(
 
 
 def finish(
-    caller: str, prompts: ClassPrompts, features: Tensor, logits: Float[Tensor, " k"], before: Float[Tensor, " k"]
+    caller: str,
+    prompts: ClassPrompts,
+    features: Tensor,
+    logits: Float[Tensor, " k"],
+    before: Float[Tensor, " k"],
+    **values: Any,
 ) -> Prediction:
     """Return the prediction of a step, or refuse features or logits that are not finite.
 
@@ -41,7 +48,7 @@ def finish(
         check_features(caller, features)
         check_finite(caller, before)
         check_finite(caller, logits)
-    return compared_unchecked(prompts.names, logits, before)
+    return compared_unchecked(prompts.names, logits, before, **values)
 
 
 def initial_features(caller: str, model: ClipLike, prompts: ClassPrompts) -> Float[Tensor, "k e"]:

@@ -74,7 +74,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@method(name="tda", title="TDA", paper="Karmanov et al., CVPR 2024", presets=PRESETS, online=True)
+@method(name="tda", title="TDA", paper="Karmanov et al., CVPR 2024", published="TDA", presets=PRESETS, online=True)
 def tda(
     *,
     alpha: float = 2.0,
