@@ -105,6 +105,7 @@ def calls(folder):
     quick = {"fit": functools.partial(tpt.fit_coop, **short), "n_views": 4, "num_workers": 0, "progress": False}
     in_methods, paper = tpt.methods, tpt.paper
     memory = in_methods.tda().init(model, prompts)
+    normed = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 2)).eval()
     return {
         "average_predict": lambda: tpt.average_predict(model, prompts, features),
         "bongard_prototype": lambda: tpt.bongard_prototype(model, [image], [image, image], image),
@@ -135,7 +136,10 @@ def calls(folder):
         "wrap": lambda: tpt.wrap(model.module),
         "zero_shot_predict": lambda: tpt.zero_shot_predict(model, prompts, features),
         "methods.ctpt_predict": lambda: in_methods.ctpt_predict(model, prompts, features),
-        "methods.fold": lambda: in_methods.fold("dpe", model, prompts, [features, features]),
+        "methods.fold": lambda: [
+            *(in_methods.fold(name, model, prompts, [features] * 2) for name in ("dpe", "dynaprompt", "ecalp")),
+            *(in_methods.fold("tent", *of, [views] * 2) for of in ((model, prompts), (normed, ["cat", "dog"]))),
+        ],
         "methods.load_state": lambda: [
             in_methods.save_state(memory, folder / "state.safetensors", model, prompts),
             in_methods.load_state("tda", folder / "state.safetensors", model, prompts),

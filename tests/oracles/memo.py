@@ -107,3 +107,27 @@ def plain_group(model, prompts, views, group, lr, steps, fraction=1.0):
                     weight -= lr * weight.grad
     with torch.no_grad():
         return logits()[0]
+
+
+def plain_tent(module, forward, norms, batches, *, online=True, steps=1, lr=1e-3):
+    """TENT by the book: the logits ``(B, K)`` of each batch. ``forward(module, images)`` gives logits, ``norms(module)`` the
+    norms that are tuned; batch norms are in train mode, without running statistics."""
+    original, answers, optimizer = float64(module), [], None
+    for images in batches:
+        if optimizer is None or not online:
+            tuned = copy.deepcopy(original)
+            for norm in norms(tuned):
+                norm.requires_grad_()
+                if isinstance(norm, nn.BatchNorm2d):
+                    norm.train()
+                    norm.track_running_stats, norm.running_mean, norm.running_var = False, None, None
+            weights = [weight for norm in norms(tuned) for weight in norm.parameters()]
+            optimizer = torch.optim.Adam(weights, lr=lr)
+        for _ in range(steps):
+            logits = forward(tuned, images.double())
+            optimizer.zero_grad()
+            plain_entropy(logits.softmax(dim=-1)).mean().backward()
+            optimizer.step()
+        with torch.no_grad():
+            answers.append(logits.detach() if online else forward(tuned, images.double()))
+    return answers

@@ -26,14 +26,15 @@ logits
 
 tuning.descent tuning.checks tuning.free_tokens tuning.goal tuning.shortlist tuning.tune tuning
 
-methods.presets methods.base methods.reward methods.cases methods.classify methods.zero_shot methods.template_ensemble
-methods.prompt_ensemble methods.view_average methods.view_vote methods.zero methods.vte methods.mean_shift methods.mta
-methods.moved_features methods.tune_features methods.tps methods.tpt methods.ctpt methods.otpt methods.rtpt methods.rlcf
+methods.presets methods.base methods.reward methods.cases methods.stream methods.classify methods.zero_shot
+methods.template_ensemble methods.prompt_ensemble methods.view_average methods.view_vote methods.zero methods.vte
+methods.mean_shift methods.mta methods.moved_features methods.tune_features methods.tps methods.tpt methods.ctpt
+methods.otpt methods.rtpt methods.rlcf
 methods.tune_weights methods.memo methods.memo_clip
 methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint
 methods.coop_identity methods.coop
 methods.online methods.cache methods.tda methods.boostadapter methods.dmn methods.dpe methods.onzeta methods.ecalp
-methods.dynaprompt methods.stream methods
+methods.dynaprompt methods.tent methods
 
 evaluation.data.registry evaluation.data.folders evaluation.data.split_files evaluation.data.domains
 evaluation.data.image_lists evaluation.data.cifar evaluation.data.bongard_hoi

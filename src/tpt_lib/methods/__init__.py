@@ -22,6 +22,7 @@ from tpt_lib.methods.rtpt import rtpt_predict
 from tpt_lib.methods.stream import fold, load_state, save_state, stream
 from tpt_lib.methods.tda import tda
 from tpt_lib.methods.template_ensemble import template_ensemble_predict
+from tpt_lib.methods.tent import tent
 from tpt_lib.methods.tps import tps_predict
 from tpt_lib.methods.tpt import TptOptions, tpt_classify, tpt_predict
 from tpt_lib.methods.view_average import average_predict
@@ -71,6 +72,7 @@ __all__ = [
     "stream",
     "tda",
     "template_ensemble_predict",
+    "tent",
     "text_dispersion",
     "text_overlap",
     "tps_predict",

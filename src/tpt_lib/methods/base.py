@@ -45,7 +45,9 @@ class OnlineMethod(Generic[State]):
 
     Attributes:
         init: ``init(model, prompts) -> state``.
-        step: ``step(model, prompts, state, features) -> (state, Prediction)``.
+        step: ``step(model, prompts, state, features) -> (state, Prediction)``. The last argument is what the method needs:
+            the features of one image's views, or a batch of images.
+        needs: ``("features",)`` (default), or ``("images",)`` for batches of preprocessed images.
 
     >>> counting = OnlineMethod(
     ...     init=lambda model, prompts: 0,
@@ -61,6 +63,7 @@ class OnlineMethod(Generic[State]):
 
     init: Callable[[ClipLike, ClassPrompts], State]
     step: Callable[[ClipLike, ClassPrompts, State, Tensor], tuple[State, Prediction]]
+    needs: tuple[Needs, ...] = ("features",)
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,9 @@ def _find(method: AnyMethod) -> MethodEntry:
             f"get_method: a method is a name, a function or an OnlineMethod, but got {type(inner).__name__}"
         )
     name = getattr(inner, "__name__", type(inner).__name__)
-    return MethodEntry(name, name, method, online=isinstance(inner, OnlineMethod))
+    if isinstance(inner, OnlineMethod):
+        return MethodEntry(name, name, method, needs=inner.needs, online=True)
+    return MethodEntry(name, name, method)
 
 
 def check_arguments(what: str, function: Any, given: int, **more: object) -> None:

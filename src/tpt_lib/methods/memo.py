@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypedDict
 
 import torch
@@ -110,7 +111,7 @@ def memo_predict(
     with torch.inference_mode(False), torch.enable_grad():
         free = FreeWeights.of(_parameters("memo_predict", classifier))
         views = views.clone() if views.is_inference() else views.detach()
-        part = Rows(classifier, _logits, views, chunk=chunk, prior=prior)
+        part = Rows(classifier, partial(logits_of, "memo_predict"), views, chunk=chunk, prior=prior)
         before = part.plain({}, views[:1])[0]
         done = adapt(
             "memo_predict", [part], lambda _, logits: logits, free,
@@ -134,7 +135,8 @@ def _parameters(who: str, module: nn.Module) -> list[tuple[str, Tensor]]:
     return found
 
 
-def _logits(module: Any, pixels: Tensor) -> Tensor:
+def logits_of(caller: str, module: Any, pixels: Tensor) -> Tensor:
+    """Return what a classifier says about pixels, or refuse what are no logits."""
     out = module(pixels)
     if (
         not isinstance(out, Tensor)
@@ -145,18 +147,23 @@ def _logits(module: Any, pixels: Tensor) -> Tensor:
     ):
         what = f"{out.dtype} of shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
         raise ValueError(
-            f"memo_predict: the classifier must return float logits ({len(pixels)}, K) for {len(pixels)} views, but it "
+            f"{caller}: the classifier must return float logits ({len(pixels)}, K) for {len(pixels)} views, but it "
             f"returned {what}; wrap it in a module whose forward returns the logits alone"
         )
     return out.float()
 
 
-def _check(classifier: nn.Module, views: Tensor, steps: int, prior: float | None, chunk: int) -> None:
-    _parameters("memo_predict", classifier)
+def check_eval_mode(caller: str, classifier: nn.Module) -> None:
+    """Refuse a classifier in train mode."""
     if training := [name or "the module itself" for name, part in classifier.named_modules() if part.training]:
         raise ValueError(
-            f"memo_predict: the classifier must be in eval mode, but {training[0]} is in train mode; call classifier.eval()"
+            f"{caller}: the classifier must be in eval mode, but {training[0]} is in train mode; call classifier.eval()"
         )
+
+
+def _check(classifier: nn.Module, views: Tensor, steps: int, prior: float | None, chunk: int) -> None:
+    _parameters("memo_predict", classifier)
+    check_eval_mode("memo_predict", classifier)
     if not views.is_floating_point() or views.ndim != 4 or len(views) == 0:
         raise ValueError(
             "memo_predict: views must be normalized floats of shape (N, 3, H, W), one or more, but got "

@@ -87,7 +87,7 @@ def memo_clip_predict(
         )
     with torch.inference_mode(False), torch.enable_grad():
         views = views.clone() if views.is_inference() else views.detach()
-        towers = {"image": _image_tower(model, views, chunk, prior), "text": _text_tower(model, prompts, features[0])}
+        towers = {"image": image_tower(model, views, chunk, prior), "text": _text_tower(model, prompts, features[0])}
         free = FreeWeights.of(_in_group(model, group))
         live = [name for name in towers if group in (name, "all")]
         fixed = {"image": features, "text": towers["text"].plain({}, towers["text"].rows)}
@@ -119,13 +119,16 @@ def _in_group(model: ModuleClip, group: Group) -> list[tuple[str, Tensor]]:
     return chosen
 
 
-def _image_tower(model: ModuleClip, views: Tensor, chunk: int, prior: float | None) -> Rows:
+def image_tower(
+    model: ModuleClip, views: Tensor, chunk: int, prior: float | None = None, *, every: bool = False
+) -> Rows:
+    """Return the image tower from pixels to normalized features."""
     dtype = weight_of(model.image_tower(model.module)).dtype
 
     def features(module: Any, pixels: Tensor) -> Tensor:
         return F.normalize(model.image_features(module, pixels.to(dtype)).float(), dim=-1)
 
-    return Rows(model.module, features, views, chunk=chunk, prior=prior)
+    return Rows(model.module, features, views, chunk=chunk, prior=prior, every=every)
 
 
 def _text_tower(model: ModuleClip, prompts: ClassPrompts, plain: Tensor) -> Rows:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tpt_lib.content import digest
 from tpt_lib.methods.base import MethodEntry, OnlineMethod, get_method
-from tpt_lib.models.identity import UNKNOWN, identify
+from tpt_lib.models.identity import UNKNOWN, identify, module_digest
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
@@ -27,21 +27,26 @@ OnlineLike = str | OnlineMethod[Any] | Callable[..., OnlineMethod[Any]] | Method
 
 
 def stream(
-    method: OnlineLike, model: ClipLike, prompts: ClassPrompts, features: Iterable[Tensor], *, state: object = None
+    method: OnlineLike,
+    model: ClipLike | nn.Module,
+    prompts: ClassPrompts | Sequence[str],
+    features: Iterable[Tensor],
+    *,
+    state: object = None,
 ) -> Iterator[Prediction]:
     """Predict the images of a stream one by one, each with what the method learned from those before it.
 
     Args:
         method: a name from ``list_methods(online=True)``, or what ``tda(…)`` and the others return, or what
             ``get_method("tda", preset="pets")`` returns.
-        model: the model.
-        prompts: what ``class_prompts`` returned.
+        model: the model; a classifier for ``tent``.
+        prompts: what ``class_prompts`` returned; the class names of a classifier.
         features: for each image the normalized features of its views ``(N, E)``, row 0 the plain image. A tensor ``(B, N, E)``
-            is B images in this order. Results depend on the order.
+            is B images in this order. Results depend on the order. For ``tent``, batches of preprocessed images.
         state: where to begin (default None: from the method's initial state).
 
     Returns:
-        An iterator of one prediction per image. It takes an image when its prediction is asked for.
+        An iterator of one prediction per image, or per batch for ``tent``. It takes an image when its prediction is asked for.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> [prediction.logits.shape for prediction in stream("tda", model, prompts, torch.eye(256)[:2, None])]
@@ -51,7 +56,12 @@ def stream(
 
 
 def fold(
-    method: OnlineLike, model: ClipLike, prompts: ClassPrompts, features: Iterable[Tensor], *, state: object = None
+    method: OnlineLike,
+    model: ClipLike | nn.Module,
+    prompts: ClassPrompts | Sequence[str],
+    features: Iterable[Tensor],
+    *,
+    state: object = None,
 ) -> Any:
     """Return the state that a method has after a stream of images.
 
@@ -70,13 +80,15 @@ def fold(
     2
     """
     online = as_online("fold", method)
-    state = online.init(model, prompts) if state is None else state
+    state = _start(online, model, prompts) if state is None else state
     for now, _ in _steps(online, model, prompts, features, state):
         state = now
     return state
 
 
-def save_state(state: object, path: PathLike, model: ClipLike, prompts: ClassPrompts) -> None:
+def save_state(
+    state: object, path: PathLike, model: ClipLike | nn.Module, prompts: ClassPrompts | Sequence[str]
+) -> None:
     """Store the state of an online method in a safetensors file, with what identifies the model and the prompts.
 
     Args:
@@ -102,7 +114,9 @@ def save_state(state: object, path: PathLike, model: ClipLike, prompts: ClassPro
     partial.replace(target)
 
 
-def load_state(method: OnlineLike, path: PathLike, model: ClipLike, prompts: ClassPrompts) -> Any:
+def load_state(
+    method: OnlineLike, path: PathLike, model: ClipLike | nn.Module, prompts: ClassPrompts | Sequence[str]
+) -> Any:
     """Return a stored state; pass it to ``stream`` or ``fold`` as ``state=`` to continue bit for bit.
 
     Args:
@@ -124,7 +138,7 @@ def load_state(method: OnlineLike, path: PathLike, model: ClipLike, prompts: Cla
     """
     from safetensors import SafetensorError, safe_open
 
-    empty = as_online("load_state", method).init(model, prompts)
+    empty = _start(as_online("load_state", method), model, prompts)
     wanted = state_tensors("load_state", empty)
     identity = {"state": type(empty).__name__, **_identity("load_state", model, prompts)}
     try:
@@ -165,10 +179,15 @@ def as_online(caller: str, method: OnlineLike) -> OnlineMethod[Any]:
     return made if isinstance(made, OnlineMethod) else made()
 
 
+def _start(online: OnlineMethod[Any], model: Any, prompts: Any) -> Any:
+    """Return the initial state; methods that take a classifier take one here, too."""
+    return online.init(model, prompts)
+
+
 def _steps(
-    online: OnlineMethod[Any], model: ClipLike, prompts: ClassPrompts, features: Iterable[Tensor], state: Any
+    online: OnlineMethod[Any], model: Any, prompts: Any, features: Iterable[Tensor], state: Any
 ) -> Iterator[tuple[Any, Prediction]]:
-    state = online.init(model, prompts) if state is None else state
+    state = _start(online, model, prompts) if state is None else state
     for views in features:
         state, found = online.step(model, prompts, state, views)
         yield state, found
@@ -201,7 +220,11 @@ def rebuilt_state(like: Any, tensors: dict[str, Tensor], prefix: str = "") -> An
     return dataclasses.replace(like, **new)
 
 
-def _identity(caller: str, model: ClipLike, prompts: ClassPrompts) -> dict[str, str]:
+def _identity(caller: str, model: ClipLike | nn.Module, prompts: ClassPrompts | Sequence[str]) -> dict[str, str]:
+    if not isinstance(prompts, ClassPrompts):
+        assert isinstance(model, nn.Module), "names alone are those of a classifier"
+        return {"format": FORMAT, "model": module_digest(model), "prompts": json.dumps(list(prompts))}
+    assert isinstance(model, ClipLike)
     check_model(model, prompts)
     known = identify(model)
     if UNKNOWN in (known["image_tower"], known["text_tower"]):

@@ -1,4 +1,4 @@
-"""Entropy minimization over a module's weights, which MEMO and the parameter groups of a CLIP share.
+"""Entropy minimization over a module's weights, which MEMO, the parameter groups of a CLIP and TENT share.
 
 The caller's module is only read: everything runs on a structural copy, through ``torch.func.functional_call`` with weights of
 its own. Memory does not grow with the number of rows: outputs are computed first, without a graph; then the gradient of the
@@ -20,7 +20,7 @@ from tpt_lib.models.structural_copy import mirror
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.prediction import Prediction
 from tpt_lib.tuning.descent import descend, warn_not_applied
-from tpt_lib.types import OptimizerFactory
+from tpt_lib.types import Objective, OptimizerFactory
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +70,13 @@ class Rows(nn.Module):
         *,
         chunk: int,
         prior: float | None,
+        every: bool = False,
     ) -> None:
         super().__init__()
         self.module = mirror(module, {})
         for part in self.module.modules():  # some modules write to their buffers
             part._buffers = {name: None if buffer is None else buffer.clone() for name, buffer in part._buffers.items()}
-        self.function, self.rows, self.chunk, self.prior = function, rows, chunk, prior
+        self.function, self.rows, self.chunk, self.prior, self.every = function, rows, chunk, prior, every
         self.norms = [] if prior is None else _norms(self.module)
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -106,8 +107,10 @@ class Rows(nn.Module):
                 handle.remove()
 
     def add_gradients(self, free: dict[str, Tensor], leaves: list[Tensor], upstream: Tensor) -> None:
-        """Add the gradients that the gradient in the outputs gives the leaves; rows where it is 0 are skipped."""
-        at = upstream.flatten(1).any(dim=1).nonzero().squeeze(1)
+        """Add the gradients that the gradient in the outputs gives the leaves; unless ``every`` row counts, those where it is
+        0 are skipped."""
+        used = torch.arange(len(upstream), device=upstream.device)
+        at = used if self.every else upstream.flatten(1).any(dim=1).nonzero().squeeze(1)
         for part in at.split(self.chunk) if len(at) else ():
             found = torch.autograd.grad(
                 self.run(free, self.rows[part.to(self.rows.device)]), leaves, upstream[part], allow_unused=True
@@ -126,8 +129,9 @@ def adapt(
     steps: int,
     lr: float,
     optimizer: OptimizerFactory,
+    objective: Objective = marginal_entropy,
 ) -> Adapted:
-    """Minimize the marginal entropy of ``head(weights, *outputs of the parts)`` in the free weights, which change in place."""
+    """Minimize the objective of ``head(weights, *outputs of the parts)`` in the free weights, which change in place."""
     selected: Tensor | None = None
 
     def gradients(_: int) -> tuple[Tensor, list[list[Tensor | None]]]:
@@ -138,7 +142,7 @@ def adapt(
         logits = head(free.named, *ends)
         if selected is None:
             selected = select_confident(logits.detach(), fraction=fraction)
-        loss = marginal_entropy(logits[selected])
+        loss = objective(logits[selected])
         found = torch.autograd.grad(loss, [*ends, *free.leaves], allow_unused=True)
         for leaf, gradient in zip(free.leaves, found[len(ends) :], strict=True):
             _add_gradient(leaf, gradient)

@@ -83,7 +83,20 @@ def tower_digest(model: ClipLike, tower: Literal["image", "text"]) -> str:
         return f"known as {name}" if name else UNKNOWN
     seen = parts() if divided else module_parts(module.modules() if module else ())
     tokens = [] if divided and tower == "image" else [model.tokenize([PROBE])]
-    return digest([_content(part) for part in [*seen, *tokens] if not _is_compiled(part)])
+    return _digest([*seen, *tokens])
+
+
+def module_digest(module: nn.Module) -> str:
+    """Return a digest of a whole module: its weights, and its layers with their settings.
+
+    >>> module_digest(torch.nn.ReLU()) == module_digest(torch.nn.ReLU(inplace=True))
+    False
+    """
+    return _digest(module_parts(module.modules()))
+
+
+def _digest(parts: Iterable[object]) -> str:
+    return digest([_content(part) for part in parts if not _is_compiled(part)])
 
 
 def check_known(caller: str, identity: Mapping[str, Any], *files: Path) -> None:
