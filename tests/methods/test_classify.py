@@ -180,3 +180,51 @@ def test_bad_images_and_prompts():
         classify(model, IMAGES, class_prompts(fresh("open_clip-vit"), NAMES), method="zero_shot", n_views=1)
     with pytest.raises(TypeError, match="must return a Prediction of a batch of 3, but it returned Tensor"):
         classify(model, IMAGES, NAMES, method=lambda model, prompts, features: features, n_views=1)
+
+
+@pytest.mark.parametrize("method", ["tda", tpt_lib.methods.tda(), get_method("tda")])
+def test_images_are_a_stream_for_an_online_method(method, caplog):
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    with caplog.at_level("INFO"):
+        found = classify(model, IMAGES, prompts, method=method, n_views=4, batch_size=2)
+    features = [tpt_lib.encode_views(model, tpt_lib.augment_views(one, model.image_spec, n_views=4)) for one in IMAGES]
+    want = torch.stack([one.logits for one in tpt_lib.methods.stream("tda", model, prompts, features)])
+    assert torch.equal(found.logits, want)
+    assert not torch.equal(classify(model, IMAGES[::-1], prompts, method=method, n_views=4).logits.flip(0), want)
+    assert "learned from the images in the order given (3); results depend on it" in caplog.text
+
+
+def test_one_image_is_a_stream_of_one():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    alone = classify(model, IMAGES[0], prompts, method="tda", n_views=4)
+    assert torch.equal(alone.logits, classify(model, IMAGES[:1], prompts, method="tda", n_views=4)[0].logits)
+    assert torch.equal(alone.logits, classify(model, IMAGES, prompts, method="tda", n_views=4)[0].logits)
+
+
+@pytest.mark.parametrize("method", ["tent", tpt_lib.methods.tent()])
+@pytest.mark.parametrize("batch_size", [1, 2, 8])
+def test_tent_learns_from_batches(method, batch_size):
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    found = classify(model, IMAGES, prompts, method=method, batch_size=batch_size)
+    plain = torch.stack([tpt_lib.views.preprocess(one, model.image_spec) for one in IMAGES])
+    want = list(tpt_lib.methods.stream("tent", model, prompts, plain.split(batch_size)))
+    assert torch.equal(found.logits, torch.cat([one.logits for one in want]))
+
+
+def test_online_methods_with_settings_and_presets():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    onzeta = functools.partial(tpt_lib.methods.onzeta, expected=3)
+    assert len(classify(model, IMAGES, prompts, method=onzeta, n_views=1)) == 3
+    found = classify(model, IMAGES, prompts, method="tda", preset="pets", n_views=4)
+    want = classify(model, IMAGES, prompts, method=tpt_lib.methods.tda(alpha=2.0, beta=7.0), n_views=4)
+    assert torch.equal(found.logits, want.logits)
+
+
+def test_online_methods_are_refused_before_the_work():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    with pytest.raises(ValueError, match="onzeta: pass expected="):
+        classify(model, IMAGES, prompts, method="onzeta")
+    with pytest.raises(ValueError, match="classify: reward was given, but 'tda' needs none"):
+        classify(model, IMAGES, prompts, method="tda", reward=rewards.pair(NAMES))
+    with pytest.raises(ValueError, match="classify: there are no images"):
+        classify(model, [], prompts, method="tda")
