@@ -19,6 +19,24 @@ def test_as_the_plain_program(recipe, boost, number):
     close(found, plain_tda(images, text, 100.0, recipe, boost=boost, negative="fifo"))
 
 
+@pytest.mark.parametrize("boosted", [0, 2, 40])
+def test_the_number_of_views_that_boost(boosted):
+    model, prompts, images, text = stream_of(24, 12)
+    found = stream(boostadapter(boosted=boosted), model, prompts, images)
+    close(found, plain_tda(images, text, 100.0, boost=3, boosted=boosted, negative="fifo"))
+
+
+def test_with_one_view_it_is_tda():
+    """As its authors ran it on ImageNet."""
+    model, prompts, images, _ = stream_of(24, 1)
+    for one, other in zip(
+        stream(boostadapter(negative="entropy"), model, prompts, images),
+        stream(tda(), model, prompts, images),
+        strict=True,
+    ):
+        assert torch.equal(one.logits, other.logits)
+
+
 @pytest.mark.parametrize("negative", ["fifo", "entropy"])
 def test_the_rule_of_its_negative_cache(negative):
     model, prompts, images, text = stream_of(40)
@@ -35,8 +53,10 @@ def test_the_rules_differ_and_the_views_do_not_stay():
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_settings_out_of_range():
-    with pytest.raises(ValueError, match="boostadapter: boost must be 0 or more, but got -1"):
+    with pytest.raises(ValueError, match="boostadapter: boost and boosted must be 0 or more, but got -1 and 6"):
         boostadapter(boost=-1)
+    with pytest.raises(ValueError, match="boostadapter: boost and boosted must be 0 or more, but got 3 and -1"):
+        boostadapter(boosted=-1)
     with pytest.raises(ValueError, match="boostadapter: negative must be 'fifo' or 'entropy', but got 'lifo'"):
         boostadapter(negative="lifo")
 

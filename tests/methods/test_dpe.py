@@ -9,7 +9,9 @@ from tpt_lib.methods import dpe, fold, stream
 
 
 @pytest.mark.parametrize("recipe", ["plain", "views"])
-@pytest.mark.parametrize("settings", [{}, {"align": 0.0, "alpha": 3.0, "beta": 8.0}, {"lr": 1e-4, "capacity": 1}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"align": 0.0, "alpha": 3.0, "beta": 8.0}, {"lr": 1e-4, "capacity": 1}, {"read": "views"}]
+)
 def test_as_the_plain_program(recipe, settings):
     """A coordinate whose gradient is near 0 moves by less than lr, so rounding matters little."""
     model, prompts, images, text = stream_of(24, 20)

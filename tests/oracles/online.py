@@ -7,7 +7,7 @@
 import math
 
 import torch
-from oracles.followers import confident, probabilities
+from oracles.followers import by_entropy, confident, probabilities
 from oracles.tpt import plain_entropy
 
 
@@ -34,7 +34,16 @@ def affinity(x, key, beta):
 
 
 def plain_tda(
-    stream, text, scale, recipe="plain", alpha=2.0, beta=5.0, boost=None, negative="entropy", capacities=(3, 2)
+    stream,
+    text,
+    scale,
+    recipe="plain",
+    alpha=2.0,
+    beta=5.0,
+    boost=None,
+    boosted=6,
+    negative="entropy",
+    capacities=(3, 2),
 ):
     """Return the logits of TDA; of BoostAdapter if ``boost`` is its additional capacity."""
     text, classes, answers = text.double(), len(text), []
@@ -49,9 +58,9 @@ def plain_tda(
             else:
                 doubtful[c] = [*doubtful[c], new][-capacities[1] :]
         seen = [list(items) for items in positive]
-        if boost is not None:
+        if boost is not None and len(views) > 1:
             each = scale * views @ text.T
-            for n in confident(each, 0.1).tolist():
+            for n in by_entropy(each)[:boosted].tolist():
                 own = int(each[n].argmax())
                 seen[own] = keep_lowest(seen[own], (nats(probabilities(each[n])), views[n]), capacities[0] + boost)
         answer = logits.clone()
@@ -90,7 +99,19 @@ def plain_dmn(stream, text, scale, capacity=50, weight=1.0, beta=5.5):
     return answers
 
 
-def plain_dpe(stream, text, scale, recipe="views", alpha=6.0, beta=5.0, lr=6e-4, align=0.5, capacity=3, threshold=0.1):
+def plain_dpe(
+    stream,
+    text,
+    scale,
+    recipe="views",
+    alpha=6.0,
+    beta=5.0,
+    lr=6e-4,
+    align=0.5,
+    capacity=3,
+    threshold=0.1,
+    read="plain",
+):
     """Return the logits of DPE."""
     mean, count, answers = text.double(), 0, []
     cached = [[] for _ in text]
@@ -121,7 +142,7 @@ def plain_dpe(stream, text, scale, recipe="views", alpha=6.0, beta=5.0, lr=6e-4,
         gradients = torch.autograd.grad(loss, [r, q])
         moved_r, moved_q = (-lr * g / (g.abs() + 1e-3) for g in gradients)
         w, prototypes = unit(mean, moved_r), unit(centers, moved_q)
-        answer = fused(views[0], w, prototypes, present)
+        answer = fused(summary(views, w, scale, read)[0], w, prototypes, present)
         if nats(probabilities(answer)) < threshold * math.log2(len(text)):
             count += 1
             mean = (count * mean + w) / (count + 1)

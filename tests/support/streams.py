@@ -33,6 +33,7 @@ METHODS = {
     "boostadapter": boostadapter(),
     "dmn": dmn(capacity=3),
     "dpe": dpe(),
+    "dpe of views": dpe(read="views"),
     "dynaprompt": dynaprompt(size=3),
     "dynaprompt as released": dynaprompt(size=3, rule="released"),
     "ecalp": ecalp(capacity=6),

@@ -30,6 +30,7 @@ PRESETS = {name: {**keywords, "boost": BOOSTS[name]} for name, keywords in TDA_P
 def boostadapter(
     *,
     boost: int = 3,
+    boosted: int = 6,
     alpha: float = 2.0,
     beta: float = 5.0,
     capacity: int = 3,
@@ -41,13 +42,14 @@ def boostadapter(
     mask_range: tuple[float, float] = (0.03, 1.0),
     recipe: SummaryRecipe = "plain",
 ) -> OnlineMethod[TdaState]:
-    """Return BoostAdapter: TDA with the image's own 10% most confident views among the cached images.
+    """Return BoostAdapter: TDA with the image's own most confident views among the cached images.
 
     For the prediction only, each of those views enters a copy of the positive cache under its own class, with its own entropy.
-    The copy has room for ``capacity + boost`` images per class.
+    The copy has room for ``capacity + boost`` images per class. With one view, there is nothing to boost with.
 
     Args:
         boost: further places per class for the views (default 3, the authors' value for ImageNet-A and -R).
+        boosted: number of views that enter the copy, those of lowest entropy (default 6; the authors make 64 views).
         alpha: weight of the positive cache (default 2).
         beta: sharpness of the positive cache (default 5).
         capacity: images per class of the positive cache (default 3).
@@ -69,13 +71,13 @@ def boostadapter(
     >>> prediction.logits.shape
     torch.Size([2])
     """
-    if boost < 0:
-        raise ValueError(f"boostadapter: boost must be 0 or more, but got {boost}")
+    if boost < 0 or boosted < 0:
+        raise ValueError(f"boostadapter: boost and boosted must be 0 or more, but got {boost} and {boosted}")
     if negative not in ("fifo", "entropy"):
         raise ValueError(f"boostadapter: negative must be 'fifo' or 'entropy', but got {negative!r}")
     return cached_method(
         TdaSettings(
             alpha, beta, capacity, negative_alpha, negative_beta, negative_capacity, negative, entropy_range, mask_range,
-            recipe, boost,
+            recipe, boost, boosted,
         )
     )  # fmt: skip

@@ -26,7 +26,7 @@ from tpt_lib.methods.cache import (
 from tpt_lib.methods.online import begin, finish
 from tpt_lib.methods.presets import IMAGENET_VARIANTS
 from tpt_lib.models.protocol import ClipLike
-from tpt_lib.objectives import entropy, select_confident
+from tpt_lib.objectives import entropy
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
 
@@ -56,6 +56,7 @@ class TdaSettings:
     mask_range: tuple[float, float]
     recipe: SummaryRecipe
     boost: int | None = None  # places for the image's own views in BoostAdapter
+    boosted: int = 0  # number of those views
 
     @property
     def caller(self) -> str:
@@ -159,7 +160,7 @@ def _step(
     seen = summarize(model, text, views, settings.recipe)
     state = _remember(settings, state, seen, log2_classes(prompts))
     positive = affinity(state.positive, seen.feature, settings.beta)
-    if settings.boost is not None:
+    if settings.boost is not None and len(views) > 1:
         positive = _boosted(settings, model, text, state.positive, seen.feature, views)
     negative = affinity(state.negative, seen.feature, settings.negative_beta)
     against = negative.flatten() @ masks_of(state.negative).flatten(0, 1).float()
@@ -186,7 +187,7 @@ def _boosted(
 ) -> Tensor:
     """Return affinities ``(K, capacity + boost)`` to the cache and to the image's own confident views, each under its class."""
     logits = unchecked_logits(model, features, text)
-    kept = select_confident(logits)
+    kept = entropy(logits).sort(stable=True).indices[: settings.boosted]
     views, logits = features.index_select(0, kept), logits.index_select(0, kept)
     own = logits.argmax(dim=1) == torch.arange(len(text), device=text.device)[:, None]
     entropies = torch.cat([cache.entropy, entropy(logits).masked_fill(~own, torch.inf)], dim=1)
