@@ -26,9 +26,14 @@ which.
 
 {table}
 
-Confidences of {votes} are shares of votes, not probabilities, so reports leave their calibration empty.
+These learn from a stream, so results depend on the order of the images. [Streams of images](streams.md) has more on them:
 
-`tpt.list_methods()` returns the names, `tpt.get_method(name)` an entry, and `tpt-lib methods` prints the registry.
+{online}
+
+Confidences of {votes} are shares of votes or scores, not probabilities, so reports leave their calibration empty.
+
+`tpt.list_methods()` and `tpt.list_methods(online=True)` return the names, `tpt.get_method(name)` an entry, and
+`tpt-lib methods` prints the registry.
 
 Some functions are not in the registry because they have another shape: `methods.prompt_ensemble_predict` takes several
 prompts, `memo_classify` takes any classifier, and `bongard_tpt` and `bongard_prototype` take the images of a problem.
@@ -55,12 +60,12 @@ RLCF's reward, ViT-L/14, is more accurate alone than the smaller model that it r
 
 **Episodic**: `method(model, prompts, features) -> Prediction` (`methods.Method`). `features` are those of one image's
 views `(N, E)`, with the plain image in row 0, or of several images `(B, N, E)`. Nothing carries over from one image to
-the next, so order, batches, workers and ranks do not change results. All methods above are episodic.
+the next, so order, batches, workers and ranks do not change results. The methods of the first table are episodic.
 
 **Online**: `methods.OnlineMethod` is a fold over a stream of images. `init(model, prompts)` returns a state, and
 `step(model, prompts, state, features)` returns the next state and a `Prediction`. A state is a frozen dataclass of tensors
 of fixed shape, so it can be saved. Results depend on the order of the images. `methods.stream` and `evaluate` run online
-methods; `classify` and `compare` refuse them. [Streams of images](streams.md) lists them.
+methods, and `classify` takes a list of images as a stream; `compare` refuses them. [Streams of images](streams.md) has more.
 
 A method declares what it *needs*: `"features"` or `"views"` of one image's views, `"images"` for a batch of images, or
 `"reward"` for a second model. A method that needs views is called as `method(model, prompts, views)` with the views
@@ -71,8 +76,8 @@ of similarities `(N, K)`, or `(B, N, K)`, one for each reward model.
 """
 
 
-def entries() -> list[MethodEntry]:
-    return [tpt_lib.get_method(name) for name in tpt_lib.list_methods()]
+def entries(*, online: bool = False) -> list[MethodEntry]:
+    return [tpt_lib.get_method(name) for name in tpt_lib.list_methods(online=online)]
 
 
 def address(function: object) -> str:
@@ -96,14 +101,26 @@ def row(entry: MethodEntry) -> tuple[str, ...]:
     step = entry.predict.step if isinstance(entry.predict, OnlineMethod) else entry.predict
     needs = ", ".join(entry.needs)
     return (
-        f"`{entry.name}`", entry.title, f"`{address(entry.predict)}`", needs, entry.paper, entry.published or "-", summary(step)
+        f"`{entry.name}`", entry.title, f"`{address(entry.predict)}`", needs, entry.paper, entry.published or "-",
+        summary(step).removeprefix(f"Return {entry.title}: "),
     )  # fmt: skip
 
 
 def page() -> str:
-    rows = [HEAD, tuple("---" for _ in HEAD), *map(row, entries())]
-    votes = " and ".join(f"`{entry.name}`" for entry in entries() if not entry.probabilities)
-    return TEMPLATE.format(table=table(rows), votes=votes, presets=table(presets()), published=table(published()))
+    head = [HEAD, tuple("---" for _ in HEAD)]
+    episodic, online = ([*head, *map(row, entries(online=online))] for online in (False, True))
+    *votes, last = (f"`{entry.name}`" for entry in all_entries() if not entry.probabilities)
+    return TEMPLATE.format(
+        table=table(episodic),
+        online=table(online),
+        votes=f"{', '.join(votes)} and {last}",
+        presets=table(presets()),
+        published=table(published()),
+    )
+
+
+def all_entries() -> list[MethodEntry]:
+    return [*entries(), *entries(online=True)]
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> str:
@@ -113,7 +130,7 @@ def table(rows: Iterable[tuple[str, ...]]) -> str:
 def presets() -> list[tuple[str, ...]]:
     """One row per method and settings, with the datasets that they are for."""
     rows: list[tuple[str, ...]] = [("method", "datasets", "settings"), ("---",) * 3]
-    for entry in entries():
+    for entry in all_entries():
         datasets: dict[str, list[str]] = {}
         for dataset, keywords in entry.presets.items():
             datasets.setdefault(", ".join(f"`{name}={value}`" for name, value in keywords.items()), []).append(dataset)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import itertools
 import math
 
@@ -11,10 +12,10 @@ from support.cases import state as state_of
 from support.marking import slow_but
 from support.prompting import words
 from support.simulated import DEVICE, counting, on_host, to_simulated
-from support.streams import CLASSES, METHODS, stream_of
+from support.streams import CLASSES, EXPECTED, METHODS, stream_of
 
 from tpt_lib import list_methods
-from tpt_lib.methods import fold, load_state, save_state, stream
+from tpt_lib.methods import fold, load_state, onzeta, save_state, stream
 from tpt_lib.methods.stream import state_tensors
 
 each = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
@@ -54,6 +55,59 @@ def test_identical_images(method):
     model, prompts, images, _ = stream_of(1)
     found = list(stream(method, model, prompts, images.expand(12, -1, -1)))
     assert all(one.logits.isfinite().all() for one in found)
+
+
+def without_balance(method):
+    """OnZeta expects all classes equally often, unless told otherwise."""
+    return onzeta(expected=EXPECTED, alpha=0.0) if method is METHODS["onzeta"] else method
+
+
+@each
+def test_a_stream_of_one_class(method):
+    """Where zero-shot is sure of the class, so is every method."""
+    model, prompts, images, text = stream_of(120)
+    images = images[(images[:, 0] @ text.T).argmax(dim=1) == 2]
+    sure = [one.zero_shot.probs.max() > 0.9 for one in stream("tda", model, prompts, images)]
+    assert sum(sure) > 5
+    found = [one.index for one in stream(without_balance(method), model, prompts, images)]
+    assert {index for index, clear in zip(found, sure, strict=True) if clear} == {2}
+
+
+@each
+def test_a_class_that_never_comes(method):
+    """It changes nothing for an image of another class that is clear."""
+    model, prompts, images, text = stream_of(40)
+    images = images[(images[:, 0] @ text.T).argmax(dim=1) != 1]
+    found = list(stream(without_balance(method), model, prompts, images))
+    assert all(one.logits.isfinite().all() for one in found)
+    assert all(one.index != 1 for one in found if one.zero_shot.probs.max() > 0.9)
+
+
+@each
+def test_the_first_image_depends_on_no_other(method):
+    model, prompts, images, _ = stream_of(8)
+    alone = [next(stream(method, model, prompts, one[None])).logits for one in images]
+    together = [found.logits for found in stream(method, model, prompts, images)]
+    assert torch.equal(together[0], alone[0])
+    assert not all(map(torch.equal, together, alone)), "what came before counts"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize("name", ["tda", "ecalp"])
+def test_ten_thousand_images_in_bounded_memory(name):
+    """Between the hundredth and the last image neither the state nor the number of tensors grows."""
+    model, prompts, images, _ = stream_of(100, 3, names=CLASSES[:2])
+    method, counted = METHODS[name], []
+    state = method.init(model, prompts)
+    for i in range(10_000):
+        state, found = method.step(model, prompts, state, images[i % 100])
+        if i in (99, 9_999):
+            gc.collect()
+            alive = sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+            counted.append((alive, sum(x.untyped_storage().nbytes() for x in tensors(state).values())))
+    assert found.logits.isfinite().all()
+    assert counted[0] == counted[1]
 
 
 @each

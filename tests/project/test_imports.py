@@ -53,7 +53,8 @@ evaluation.run.evaluate evaluation.run.evaluate_bongard evaluation.run evaluatio
 
 paper.sweeps paper.budgets paper.transfer paper
 
-plots.figure plots.prediction plots.bongard plots.sweep plots.improvement plots.report plots.gallery plots.methods plots
+plots.figure plots.prediction plots.bongard plots.sweep plots.improvement plots.stream plots.report plots.gallery
+plots.methods plots
 
 tiny.model tiny.drawings tiny.demo tiny
 

@@ -35,7 +35,7 @@ METHODS = {
     "dpe": dpe(),
     "dpe of views": dpe(read="views"),
     "dynaprompt": dynaprompt(size=3),
-    "dynaprompt as released": dynaprompt(size=3, rule="released"),
+    "dynaprompt as released": dynaprompt(size=5, rule="released"),
     "ecalp": ecalp(capacity=6),
     "onzeta": onzeta(expected=EXPECTED),
 }

@@ -6,6 +6,7 @@ from tpt_lib.plots.improvement import plot_improvement
 from tpt_lib.plots.methods import plot_methods
 from tpt_lib.plots.prediction import plot_prediction
 from tpt_lib.plots.report import plot_accuracies, plot_reliability
+from tpt_lib.plots.stream import plot_stream
 from tpt_lib.plots.sweep import plot_sweep
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "plot_methods",
     "plot_prediction",
     "plot_reliability",
+    "plot_stream",
     "plot_sweep",
 ]
