@@ -6,6 +6,7 @@ import pytest
 import torch
 from oracles.online import plain_dynaprompt
 from oracles.tpt import Put, float64, plain_text
+from support.marking import slow_but
 from support.streams import CLASSES, close, stream_of
 
 from tpt_lib import class_prompts
@@ -25,7 +26,7 @@ def plainly(count=12, number=12, **settings):
 
 
 @pytest.mark.parametrize("rule", ["intended", "released"])
-@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("size", slow_but([2], [1, 2, 5]))
 def test_as_the_plain_program(rule, size):
     """More images than prompts, so that prompts start again."""
     model, prompts, images, _ = stream_of(12)
@@ -33,6 +34,7 @@ def test_as_the_plain_program(rule, size):
     close(stream(dynaprompt(rule=rule, size=size), model, prompts, images), want, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_the_stream_is_not_trivial():
     """Images choose one prompt and several, and the rules differ."""
     intended, released = (plainly(rule=rule, size=5)[1] for rule in ("intended", "released"))

@@ -8,6 +8,7 @@ from oracles.memo import plain_tent
 from support.cases import model_of
 from support.cases import state as state_of
 from support.classifiers import classifier, views_of
+from support.marking import slow_but
 from support.prompting import words
 from torch import nn
 
@@ -46,7 +47,10 @@ def close(found, want, atol):
         torch.testing.assert_close(one.logits.double(), other, atol=atol, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["open_clip-vit", "openai", "transformers-clip", "open_clip-resnet"])
+@pytest.mark.parametrize(
+    "name",
+    slow_but(["open_clip-vit"], ["open_clip-vit", "openai", "transformers-clip", "open_clip-resnet"]),
+)
 @pytest.mark.parametrize("settings", [{}, {"steps": 3}, {"online": False}, {"online": False, "steps": 3}])
 def test_a_clip_as_the_plain_program(name, settings):
     """Adam divides by |g|, so where a gradient is near 0 float32 may step the other way."""
