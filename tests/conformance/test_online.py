@@ -99,7 +99,7 @@ import gc
 import sys
 import torch
 from support.streams import CLASSES, METHODS, stream_of
-from tpt_lib.methods.stream import _tensors
+from tpt_lib.methods.stream import state_tensors
 
 model, prompts, images, _ = stream_of(100, 3, names=CLASSES[:2])
 method = METHODS[sys.argv[1]]
@@ -109,7 +109,7 @@ for i in range(10_000):
     if i in (99, 9_999):
         gc.collect()
         alive = sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
-        print(alive, sum(x.untyped_storage().nbytes() for x in _tensors("test", state).values()))
+        print(alive, sum(x.untyped_storage().nbytes() for x in state_tensors("test", state).values()))
 assert found.logits.isfinite().all()
 """
 

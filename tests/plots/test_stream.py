@@ -51,6 +51,13 @@ def test_rows_of_a_run():
         tpt_lib.plots.plot_stream([*FOUR, row(0, 0, seed=1, TPT=said(0))])
 
 
+def test_rows_are_drawn_by_their_positions():
+    moved = [{**one, "position": 3 - i} for i, one in enumerate(FOUR)]
+    want, found = (lines(tpt_lib.plots.plot_stream(rows, window=2)) for rows in (FOUR[::-1], moved))
+    assert [list(y) for _, _, y in found] == [list(y) for _, _, y in want]
+    assert list(found[2][2]) != list(lines(tpt_lib.plots.plot_stream(FOUR, window=2))[2][2])
+
+
 def test_what_cannot_be_drawn():
     with pytest.raises(ValueError, match="plot_stream: window must be at least 1, but got 0"):
         tpt_lib.plots.plot_stream({"TDA": RIGHT}, window=0)

@@ -29,7 +29,7 @@ def plot_stream(
 
     Args:
         correct: for each method whether each image was right, in the order of the stream; or the rows of one seed of a run,
-            in that order. Rows without a result or without a truth are left out.
+            by their positions in the stream if they have any. Rows without a result or without a truth are left out.
         window: number of images in the running mean (default 100; all images if there are fewer).
         title: title of the figure (default none).
 
@@ -73,7 +73,7 @@ def _outcomes(rows: Sequence[Row]) -> dict[str, list[bool]]:
             "[row for row in run.rows if row['seed'] == 0]"
         )
     found: dict[str, list[bool]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.get("position", 0)):
         if row["truth"] is None:
             continue
         for name, said in row.get("methods", {}).items():
