@@ -105,7 +105,8 @@ def calls(folder):
     quick = {"fit": functools.partial(tpt.fit_coop, **short), "n_views": 4, "num_workers": 0, "progress": False}
     in_methods, paper = tpt.methods, tpt.paper
     memory = in_methods.tda().init(model, prompts)
-    normed = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 2)).eval()
+    with torch.random.fork_rng(devices=[]):
+        normed = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3 * 32 * 32, 2)).eval()
     return {
         "average_predict": lambda: tpt.average_predict(model, prompts, features),
         "bongard_prototype": lambda: tpt.bongard_prototype(model, [image], [image, image], image),
@@ -115,6 +116,7 @@ def calls(folder):
         "class_prompts": lambda: tpt.class_prompts(model, NAMES, context="a drawing of the"),
         "classify": lambda: tpt.classify(model, [image, image], prompts, method="memo_clip", **few),
         "compare": lambda: tpt.compare(model, image, prompts, methods=methods, **few),
+        "encode_dataset": lambda: list(tpt.encode_dataset(model, classified, folder / "store", n_views=2)),
         "encode_images": lambda: tpt.encode_images(model, [image, image]),
         "encode_prompts": lambda: tpt.encode_prompts(model, prompts, engine="full_length", chunk=1),
         "encode_views": lambda: tpt.encode_views(model, views),
