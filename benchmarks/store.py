@@ -228,7 +228,7 @@ def main() -> None:
     prepare(open_clip)
     pairs, quick = arguments.pairs, arguments.quick
     architecture = "ViT-S-32-alt" if quick else "ViT-B-16"
-    samples, images, many = (128, 1, 10_000) if quick else (2048, 8, 1_000_000)
+    samples, images, many = (128, 1, 10_000) if quick else (2048, 16, 1_000_000)
     with tempfile.TemporaryDirectory() as name:
         folder, model = Path(name), miniature()
         small = {dtype: made_up(model, folder / dtype, samples, dtype) for dtype in DTYPES}
