@@ -32,6 +32,7 @@ RUNS = {  # the arguments of each benchmark, in full and for a trial
     "bongard": ("", "--pairs 1"),
     "views": ("", "--pairs 2"),
     "evaluate": ("--images 4", "--pairs 1 --images 2"),
+    "store": ("", "--pairs 1 --quick"),
     "imports": ("", "--pairs 2"),
     "launches": ("", "--quick"),
 }
@@ -131,6 +132,10 @@ ViT-S/32, 100 classes, 64 views: `evaluate` over a bare loop of `tpt_classify` o
 
 {_against(found["evaluate"]["times"], "bare loop", "over the bare loop")}
 
+## Feature stores
+
+{_store(found["store"])}
+
 ## What an accelerator is asked to do
 
 ViT-B/16's text tower on a simulated accelerator, counted and not timed; see [GPUs](gpu.md) for what each count means.
@@ -223,6 +228,31 @@ def _views(found: dict[str, Any]) -> str:
     return Table(tuple(rows)).to_markdown()
 
 
+def _store(found: dict[str, Any]) -> str:
+    bars, opened = found["bars"], found["opening"]
+    kept, images, samples = found["classes"], found["images"], found["samples"]
+    rates = [
+        {"method": method, "images per second": _spread(found["rates"][method], ",.0f"), "bar": f">= {bar:,}"}
+        for method, bar in bars["rates"].items()
+    ]
+    reading = [
+        f"{dtype}, reading all features (bar {bars['reading']}):\n\n{_against(times, 'memory map', 'over a memory map')}"
+        for dtype, times in found["reading"].items()
+    ]
+    parts = [
+        f"TPT of one image, {found['model']}, K={kept} (bar {bars['tpt']}):",
+        _against(found["tpt"], "from images", "over that from images"),
+        f"`evaluate` from a store of {samples:,} samples of 64 views into a run file, K={kept}, batches of 64:",
+        Table(tuple(rates)).to_markdown(),
+        *reading,
+        f"Encoding images into a new store, ViT-S/32, {images} images (bar {bars['filling']}):",
+        _against(found["filling"], "thrown away", "over throwing features away"),
+        f"Opening a store of {opened['samples']:,} samples in a fresh process: {_spread(opened['seconds'])} s (bar "
+        f"{bars['opening']['seconds']}) and {_spread(opened['megabytes'])} MB (bar {bars['opening']['megabytes']}).",
+    ]
+    return "\n\n".join(parts)
+
+
 def _launches(found: dict[str, Any]) -> str:
     bars = {(each["call"], each["count"]): each["bar"] for each in found["bars"]}
 
@@ -253,8 +283,8 @@ def _ratios(values: list[float], others: list[float]) -> str:
     return _spread([a / b for a, b in zip(values, others, strict=True)])
 
 
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3g} ({min(values):.3g}-{max(values):.3g})"
+def _spread(values: list[float], digits: str = ".3g") -> str:
+    return f"{statistics.median(values):{digits}} ({min(values):{digits}}-{max(values):{digits}})"
 
 
 def _base(base: dict[str, int]) -> str:

@@ -10,6 +10,7 @@ from support.stores import VIEWS, change_index, damage, encoded, files
 
 import tpt_lib
 from tpt_lib import FeatureStore, augment_views, encode_views
+from tpt_lib.features import store as store_module
 from tpt_lib.features.whole_file import DamagedFileError
 
 
@@ -63,6 +64,15 @@ def test_a_loader_gives_batches(store):
     assert [tuple(features.shape[:2]) for features, _ in batches] == [(4, VIEWS), (4, VIEWS), (2, VIEWS)]
     assert torch.cat([features for features, _ in batches]).equal(store.features(range(10)))
     assert torch.cat([labels for _, labels in batches]).equal(store.labels[:10])
+
+
+def test_a_loader_maps_the_labels_once(store, monkeypatch):
+    mapped, real = [], store_module.map_tensors
+    monkeypatch.setattr(
+        store_module, "map_tensors", lambda path, *names: mapped.append(path.name) or real(path, *names)
+    )
+    list(FeatureStore.open(store.path).loader(batch_size=4))
+    assert mapped.count("columns.safetensors") == 1
 
 
 def test_a_store_of_half_precision_gives_floats(tmp_path):

@@ -34,6 +34,15 @@ def test_what_is_written_is_read(file):
     assert check_tensors(file) == notes
 
 
+def test_only_tensors_that_are_named_are_mapped(file):
+    tensors, notes = map_tensors(file, "a")
+    assert list(tensors) == ["a"]
+    assert tensors["a"].equal(TENSORS["a"])
+    assert notes == map_tensors(file)[1]
+    with pytest.raises(DamagedFileError, match=r"is damaged: .*missing"):
+        map_tensors(file, "missing")
+
+
 def test_writing_to_a_mapped_tensor_does_not_reach_the_file(file):
     map_tensors(file)[0]["a"].zero_()
     assert map_tensors(file)[0]["a"].equal(TENSORS["a"])

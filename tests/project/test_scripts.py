@@ -62,6 +62,13 @@ def measurements():
                     "steps": {"times": {"tda, 100 images": two}, "ratios": {"tda, 100 images": [9.0, 9.0]}}},
         "bongard": {"times": {"plain loop": two, "one problem": [0.5, 0.5]}, "memory_gb": 0.1},
         "views": {"crop": views, "augmix": views}, "evaluate": {"times": {"bare loop": two, "evaluate": two}},
+        "store": {"model": "ViT-B-16", "classes": 200, "samples": 2048, "images": 8,
+                  "tpt": {"from images": [10.0, 20.0], "from a store": two}, "rates": {"zero_shot": [3000.0, 5000.0]},
+                  "reading": {"float16": {"memory map": two, "store.features": two}},
+                  "filling": {"thrown away": two, "stored": two},
+                  "opening": {"samples": 10**6, "seconds": two, "megabytes": [20.0, 22.0]},
+                  "bars": {"tpt": 0.1, "rates": {"zero_shot": 2000}, "reading": 1.2, "filling": 1.03,
+                           "opening": {"seconds": 1.0, "megabytes": 200}}},
         "imports": {"times": {"import tpt_lib": two}},
         "launches": {
             "costs": {"63 crops": {"launches": 673.0, "synchronizations": 0, "bytes_in": 1164636.0, "bytes_from_worker": 0}},
@@ -81,6 +88,9 @@ def test_the_page_of_benchmarks():
     assert "| tda, 100 images | 2e+03 (1e+03-3e+03) | 9 (9-9) (bar 20) | class_logits |" in text
     assert "after 100 images and after 10,000" in text
     assert "| 63 crops | 673 (bar 80) | 0 | 1,164,636 | 0 |" in text
+    assert "| from a store | 2 (1-3) | 0.125 (0.1-0.15) |" in text
+    assert "| zero_shot | 4,000 (3,000-5,000) | >= 2,000 |" in text
+    assert "a store of 1,000,000 samples in a fresh process: 2 (1-3) s (bar 1.0) and 21 (20-22) MB (bar 200)." in text
     assert "Settings that are not varied: 100 classes, 1 image." in text
     assert "| 1 | 2 (1-3) | 0.75 (0.5-1) | 2.5 (2-3) | 10 |" in text
     assert platform.node() not in text or not platform.node()

@@ -278,14 +278,13 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
             file = shard_path(self.path, self.model, self.view_seed, number)
             samples = shard_samples(self.index, number)
             try:
-                tensors, notes = map_tensors(file)
-                features = tensors["features"]
-            except (DamagedFileError, KeyError) as error:
+                tensors, notes = map_tensors(file, "features")
+            except DamagedFileError as error:
                 raise DamagedFileError(
                     f"{error}. It has samples {samples[0]} to {samples[-1]}; encode_dataset with the same settings mends it"
                 ) from error
             errors = {int(row): error for row, error in json.loads(notes["errors"]).items()}
-            self._open[number] = Shard(features, errors)
+            self._open[number] = Shard(tensors["features"], errors)
         return self._open[number]
 
     @cached_property
@@ -330,7 +329,8 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
         return len(self.store)
 
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
-        return self.store.features(indices), self.store.select(indices).labels
+        labels = self.store._columns["labels"][self.store._places(indices)]
+        return self.store.features(indices), labels.long()
 
 
 def _alone(batch: Any) -> Any:

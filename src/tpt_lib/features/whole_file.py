@@ -70,20 +70,20 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
     write_whole(path, save(whole, {**notes, "checksum": _checksum(whole, notes)}))
 
 
-def map_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors and notes of a file that ``write_tensors`` wrote.
+def map_tensors(path: Path, *names: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors and notes of a file that ``write_tensors`` wrote; only the tensors of these names if any are given.
 
     The file is mapped into memory: only what is used of a tensor is read. Writing to a tensor does not change the file.
 
     Raises:
-        DamagedFileError: if it is cut short, or no such file. Other damage is found by ``check_tensors``.
+        DamagedFileError: if it is cut short, no such file, or lacks a name. Other damage is found by ``check_tensors``.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as file:
             notes = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in names or file.keys()}
     except SafetensorError as error:
         raise DamagedFileError(f"{str(path)!r} is damaged: {error}") from error
     if "checksum" not in notes:
