@@ -27,6 +27,9 @@ from tpt_lib.views.settings import ViewSettings
 __all__ = ["Item", "Items", "make_views", "read_ahead", "stored_items"]
 
 
+READ_TOGETHER = 32  # samples of a store
+
+
 @dataclass
 class Item:
     """What was read of a sample: its views, or stored features, also for reward models if there are any; or its pixels; or
@@ -93,17 +96,22 @@ def read_ahead(items: Items, num_workers: int, device: torch.device) -> Iterator
 
 
 def stored_items(store: FeatureStore, rewards: Sequence[FeatureStore], samples: Sequence[int]) -> Iterator[Item]:
-    """Yield what a store has of samples, of its own model and of reward models."""
-    labels = store.labels
-    for sample in samples:
-        truth = int(labels[sample])
-        item = Item(sample, store.sample_path(sample), None if truth < 0 else truth)
+    """Yield what a store has of samples, of its own model and of reward models. Reads some samples at a time."""
+    labels, stores = store.labels, (store, *rewards)
+    for first in range(0, len(samples), READ_TOGETHER):
         start = time.perf_counter()
-        item.error = next((error for one in (store, *rewards) if (error := one.error_of(sample))), "")
-        if not item.error:
-            item.features, *item.reward_features = (one.features([sample])[0] for one in (store, *rewards))
-        item.seconds = time.perf_counter() - start
-        yield item
+        some = samples[first : first + READ_TOGETHER]
+        errors = {i: error for one in stores for i in some if (error := one.error_of(i))}
+        good = [i for i in some if i not in errors]
+        features = iter(zip(*(one.features(good) for one in stores), strict=True))
+        seconds = (time.perf_counter() - start) / len(some)
+        for sample in some:
+            truth = int(labels[sample])
+            item = Item(sample, store.sample_path(sample), None if truth < 0 else truth, seconds=seconds)
+            item.error = errors.get(sample, "")
+            if not item.error:
+                item.features, *item.reward_features = next(features)
+            yield item
 
 
 def make_views(item: Item, specs: list[ImageSpec], settings: ViewSettings, device: torch.device) -> None:
