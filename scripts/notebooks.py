@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ def shown(notebook: Any) -> list[Any]:
     return [[(o.output_type, sorted(o.get("data", ()))) for o in each] for each in outputs]
 
 
-def run(paths: list[Path], check: bool) -> bool:
-    """All of these in one kernel, which spares loading torch again."""
+def run(paths: Iterator[Path], check: bool) -> bool:
+    """What is left of these in one kernel, which spares loading torch again."""
     good = True
     client = NotebookClient(new_notebook(metadata=KERNEL), timeout=600, coalesce_streams=True)
     with tempfile.TemporaryDirectory() as folder, client.setup_kernel():
@@ -69,8 +70,9 @@ def main() -> int:
     paths = [EXAMPLES / name for name in wanted.names] or sorted(EXAMPLES.glob("*.ipynb"))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # two kernels on two cores
     os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # tqdm without ipywidgets
+    left = iter(paths)  # each kernel takes the next one
     with ThreadPoolExecutor(2) as pool:
-        return 0 if all(list(pool.map(lambda half: run(half, wanted.check), (paths[::2], paths[1::2])))) else 1
+        return 0 if all(list(pool.map(lambda _: run(left, wanted.check), range(2)))) else 1
 
 
 if __name__ == "__main__":
