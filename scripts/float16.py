@@ -1,8 +1,8 @@
 """Measure what storing features as float16 changes and write the table of docs/stores.md: ``python scripts/float16.py``.
 
-Encodes drawings with the embedded model into two stores, float32 and float16, and runs every episodic method that takes features
-from both, which takes some minutes. The numbers go to ``docs/float16.json``; the table between the markers of the page comes from
-that file. ``--tables`` measures nothing and writes the table only; ``--check`` fails if it is stale.
+Encodes drawings with the embedded model into two stores, float32 and float16, and runs every episodic method that takes
+features from both, which takes some minutes. The numbers go to ``docs/float16.json``; the table between the markers of the page
+comes from that file. ``--tables`` measures nothing and writes the table only; ``--check`` fails if it is stale.
 """
 
 from __future__ import annotations

@@ -24,10 +24,13 @@ def test_every_command_has_examples_that_parse_and_exit_codes(name):
     assert "exit codes:" in text
 
 
-def test_the_commands_in_the_page_parse():
-    page = pathlib.Path(__file__).parents[2] / "docs/evaluating.md"
-    lines = re.findall(r"^tpt-lib .*", page.read_text(), flags=re.MULTILINE)
-    assert {parser().parse_args(shlex.split(line)[1:]).command for line in lines} == set(COMMANDS)
+@pytest.mark.parametrize(
+    ("page", "named"), [("evaluating.md", {*COMMANDS}), ("stores.md", {"encode", "evaluate", "store"})]
+)
+def test_the_commands_in_the_pages_parse(page, named):
+    text = (pathlib.Path(__file__).parents[2] / "docs" / page).read_text()
+    lines = re.findall(r"^tpt-lib .*", text, flags=re.MULTILINE)
+    assert {parser().parse_args(shlex.split(line)[1:]).command for line in lines} == named
 
 
 def test_every_command_does_something():
