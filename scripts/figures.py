@@ -1,6 +1,11 @@
-"""Draw docs/figures: the paper's ablations from its tables, and the figure of the README. ``python scripts/figures.py``"""
+"""Draw docs/figures: the paper's ablations, the settings on drawings, and the figure of the README.
 
+``python scripts/figures.py``. ``scripts/settings.py`` measures the settings.
+"""
+
+import json
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -8,6 +13,7 @@ import tpt_lib as tpt
 from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
+SETTINGS = FIGURES.parent / "settings.json"
 DRAWING = "unicorn"
 TABLES = {table.number: table for table in tpt.paper.paper_tables()}
 
@@ -65,6 +71,34 @@ def paper() -> dict[str, Figure]:
     return {"selection": selection(), "without-tuning": without_tuning()}
 
 
+def settings(found: dict[str, Any]) -> Figure:
+    """Draw what TPT adds to zero-shot under each setting, with the 95% interval of the paired difference."""
+    labels = {
+        "views": "views",
+        "fraction": "share of confident views",
+        "lr": "learning rate",
+        "steps": "steps",
+    }
+    figure = new_figure(8.4, 2.6)
+    for axes, (name, label) in zip(figure.subplots(1, len(labels)), labels.items(), strict=True):
+        gains, widths = zip(*(gain(found["n"], row["fixed"], row["broken"]) for row in found[name]), strict=True)
+        places = range(len(gains))
+        axes.errorbar(places, gains, widths, marker="o", color=AFTER, elinewidth=1, markerfacecolor="white")
+        default = [row["value"] for row in found[name]].index(found["defaults"][name])
+        axes.plot(default, gains[default], marker="o", color=AFTER)
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.set_xticks(places, [f"{row['value']:g}" for row in found[name]])
+        axes.set_xlabel(label, fontsize=8)
+    figure.axes[0].set_ylabel("points over zero-shot", fontsize=8)
+    return finished(figure)
+
+
+def gain(n: int, fixed: int, broken: int) -> tuple[float, float]:
+    """Return a difference of two accuracies on the same samples in points, and half the width of its 95% interval."""
+    difference = fixed - broken
+    return 100 * difference / n, 100 * 1.96 * (fixed + broken - difference**2 / n) ** 0.5 / n
+
+
 def prediction() -> Figure:
     """Draw the figure of the README: a drawing whose prediction TPT corrects."""
     model, data = tpt.load_tiny(), tpt.load_tiny_drawings()
@@ -79,5 +113,6 @@ def prediction() -> Figure:
 
 if __name__ == "__main__":
     FIGURES.mkdir(exist_ok=True)
-    for name, figure in (paper() | {"prediction": prediction()}).items():
+    drawn = paper() | {"settings": settings(json.loads(SETTINGS.read_text())), "prediction": prediction()}
+    for name, figure in drawn.items():
         figure.savefig(FIGURES / f"{name}.png")

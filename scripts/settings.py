@@ -17,7 +17,7 @@ import tpt_lib as tpt
 
 ROOT = Path(__file__).parents[1]
 NUMBERS, WORK = ROOT / "docs/settings.json", ROOT / "build/settings"
-DEFAULTS = {"views": 64, "fraction": 0.1, "steps": 1, "lr": 5e-3}
+DEFAULTS: dict[str, Any] = {"views": 64, "fraction": 0.1, "steps": 1, "lr": 5e-3}
 VALUES: dict[str, tuple[float, ...]] = {
     "views": (8, 16, 32, 64),
     "fraction": (0.1, 0.3, 1.0),
@@ -32,7 +32,7 @@ def measure(
     """Return for each setting and value how many predictions of zero-shot TPT fixed and how many it broke."""
     most = int(max(values["views"]))
     store = tpt.encode_dataset(model, data, folder / "store", n_views=most, num_workers=0)
-    found: dict[str, Any] = {"dataset": data.name, "n": len(data)}
+    found: dict[str, Any] = {"dataset": data.name, "n": len(data), "defaults": DEFAULTS}
     for setting, listed in values.items():
         found[setting] = []
         for value in listed:
@@ -48,7 +48,7 @@ def counts(
     """Return how many predictions of zero-shot TPT fixed and how many it broke."""
     tuned = partial(tpt.tpt_predict, select=partial(tpt.select_confident, fraction=fraction), steps=steps, lr=lr)
     out = folder / f"views{views}-fraction{fraction:g}-steps{steps}-lr{lr:g}.jsonl"
-    methods = {"zero-shot": "zero_shot", "TPT": tuned}
+    methods: dict[str, Any] = {"zero-shot": "zero_shot", "TPT": tuned}
     report = tpt.evaluate(model, store, methods, out=out, n_views=views, batch_size=16, num_workers=0)
     (row,) = report.compare("zero-shot", "TPT").rows
     return row["only_b"], row["only_a"]

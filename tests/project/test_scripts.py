@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+import tpt_lib
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -231,3 +233,38 @@ def test_a_benchmark_runs_from_any_folder(tmp_path):
     said = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     (seconds,) = json.loads((tmp_path / "found.json").read_text())["times"]["import tpt_lib"]
     assert f"{seconds:.3f} s   ({seconds:.3f}-{seconds:.3f})" in said
+
+
+def test_the_table_of_float16_is_that_of_the_measurement():
+    half = script("float16")
+    text, found = half.PAGE.read_text(), json.loads(half.NUMBERS.read_text())
+    assert half.page(text, found) == text, "run python scripts/float16.py --tables"
+    assert {row["method"] for row in found["rows"]} == {*half.from_features()}, "run python scripts/float16.py"
+    found["rows"][0]["same class"] = 0.1234
+    assert "12.3%" in half.page(text, found)
+
+
+@pytest.mark.slow
+def test_float16_is_compared_with_float32():
+    found = script("float16").measure(2, 4, ["zero_shot", "zero"])
+    exact, votes = found["rows"]
+    assert 0 < exact["probability"] < 1e-2
+    assert exact["same class"] == votes["same class"] == 1
+
+
+@pytest.mark.slow
+def test_fixed_and_broken_predictions_are_counted(tmp_path):
+    settings, data = script("settings"), tpt_lib.load_tiny_drawings(n=3)
+    found = settings.measure(tpt_lib.load_tiny(), data, tmp_path, {"views": (2, 4), "lr": (0.3,)})
+    assert (found["n"], [row["value"] for row in found["views"]]) == (3, [2, 4])
+    (ruined,) = found["lr"]
+    assert (ruined["fixed"], ruined["broken"] > 0) == (0, True)
+
+
+def test_the_figure_of_settings_is_that_of_the_measurement():
+    figures = script("figures")
+    found = json.loads(figures.SETTINGS.read_text())
+    assert found["defaults"] == script("settings").DEFAULTS
+    points = figures.settings(found).axes[2].lines[0].get_ydata()
+    assert list(points) == [pytest.approx(100 * (row["fixed"] - row["broken"]) / found["n"]) for row in found["lr"]]
+    assert figures.gain(100, 10, 6) == (4.0, pytest.approx(1.96 * (16 - 0.16) ** 0.5))
