@@ -73,22 +73,19 @@ def paper() -> dict[str, Figure]:
 
 def settings(found: dict[str, Any]) -> Figure:
     """Draw what TPT adds to zero-shot under each setting, with the 95% interval of the paired difference."""
-    labels = {
-        "views": "views",
-        "fraction": "share of confident views",
-        "lr": "learning rate",
-        "steps": "steps",
-    }
+    labels = {"views": "views", "fraction": "share of confident views", "steps": "steps", "lr": "learning rate"}
     figure = new_figure(8.4, 2.6)
     for axes, (name, label) in zip(figure.subplots(1, len(labels)), labels.items(), strict=True):
         gains, widths = zip(*(gain(found["n"], row["fixed"], row["broken"]) for row in found[name]), strict=True)
         places = range(len(gains))
         axes.errorbar(places, gains, widths, marker="o", color=AFTER, elinewidth=1, markerfacecolor="white")
         default = [row["value"] for row in found[name]].index(found["defaults"][name])
-        axes.plot(default, gains[default], marker="o", color=AFTER)
+        axes.plot(default, gains[default], marker="o", color=AFTER, zorder=3)
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set_xticks(places, [f"{row['value']:g}" for row in found[name]])
         axes.set_xlabel(label, fontsize=8)
+        if name != "lr":  # the others fit one scale
+            axes.set_ylim(-2, 7)
     figure.axes[0].set_ylabel("points over zero-shot", fontsize=8)
     return finished(figure)
 

@@ -265,6 +265,6 @@ def test_the_figure_of_settings_is_that_of_the_measurement():
     figures = script("figures")
     found = json.loads(figures.SETTINGS.read_text())
     assert found["defaults"] == script("settings").DEFAULTS
-    points = figures.settings(found).axes[2].lines[0].get_ydata()
+    points = figures.settings(found).axes[-1].lines[0].get_ydata()
     assert list(points) == [pytest.approx(100 * (row["fixed"] - row["broken"]) / found["n"]) for row in found["lr"]]
     assert figures.gain(100, 10, 6) == (4.0, pytest.approx(1.96 * (16 - 0.16) ** 0.5))
