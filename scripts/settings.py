@@ -1,6 +1,6 @@
 """Measure how TPT depends on its settings and write docs/settings.json: ``python scripts/settings.py``.
 
-Encodes all drawings of a style once, and runs TPT from the store for each setting, which takes about 15 minutes. The same
+Encodes all drawings of a style once, and runs TPT from the store for each setting, which takes 15 minutes or more. The same
 command resumes a measurement that was stopped. ``scripts/figures.py`` draws the numbers.
 """
 
