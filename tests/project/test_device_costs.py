@@ -12,8 +12,11 @@ from support.device_costs import (
     ONE,
     WORKER,
     calls_of,
+    launches_per_image,
     narrow_module,
 )
+
+import tpt_lib
 
 LONG = (EVALUATE, WORKER, MANY_CLASSES)
 
@@ -45,6 +48,20 @@ def test_there_is_something_to_count():
     """A call that no longer reaches the device would keep every bar."""
     assert cost_of(ONE).launches > 10 * LAYERS
     assert cost_of(ENCODE).launches > 5 * LAYERS
+
+
+@pytest.mark.usefixtures("simulated")
+def test_the_launches_of_a_method_are_those_of_its_second_image():
+    seen = []
+
+    def method(model, prompts):
+        return lambda features: seen.append(features * features.new_ones(()) + len(seen))
+
+    def tpt(model, prompts):
+        return lambda features: tpt_lib.tpt_predict(model, prompts, features)
+
+    assert launches_per_image({"method": method, "tpt": tpt}) == {"method": 3, "tpt": cost_of(ONE).launches}
+    assert len(seen) == 2
 
 
 @pytest.mark.slow

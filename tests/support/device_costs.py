@@ -79,23 +79,53 @@ def narrow_module(width=32, heads=2):
     return open_clip.CLIP(16, vision, {"width": width, "heads": heads, "layers": LAYERS}).eval().requires_grad_(False)
 
 
-def calls_of(module):
-    """Return functions that count each call on a module, by the call's name; the first use of the model is not counted."""
-    import open_clip
-
+def simulated_model(module):
+    """Return a module on the device, with CLIP's logit scale."""
     with torch.no_grad():
         module.logit_scale.fill_(math.log(100))
-    model = tpt_lib.wrap(to_simulated(module))
+    return tpt_lib.wrap(to_simulated(module))
 
-    @functools.cache
-    def prompts(k):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="class_prompts: 2 of 1000 classes have the name of another")
-            return tpt_lib.class_prompts(model, open_clip.IMAGENET_CLASSNAMES[:k])
 
+def imagenet_prompts(model, k):
+    import open_clip
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="class_prompts: 2 of 1000 classes have the name of another")
+        return tpt_lib.class_prompts(model, open_clip.IMAGENET_CLASSNAMES[:k])
+
+
+def random_features(module, draw):
+    """Return unit features of a batch of images with 64 views each."""
     width = module.text_projection.shape[1]
+    return F.normalize(torch.randn(BATCH, 64, width, generator=draw), dim=-1).to(DEVICE)
+
+
+def launches_per_image(callers):
+    """Return how many operations each method launches for one image with 64 views, K=200, after its first image.
+
+    Args:
+        callers: for each name a function ``(model, prompts)`` that returns a function of the features of the next image.
+    """
+    found, module = {}, narrow_module()
+    with counting():
+        model = simulated_model(module)
+        prompts = imagenet_prompts(model, 200)
+        first, second, *_ = random_features(module, torch.Generator().manual_seed(0))
+        for name, caller in callers.items():
+            call = caller(model, prompts)
+            call(first)
+            with counting() as counts:
+                call(second)
+            found[name] = counts.launches
+    return found
+
+
+def calls_of(module):
+    """Return functions that count each call on a module, by the call's name; the first use of the model is not counted."""
+    model = simulated_model(module)
+    prompts = functools.cache(functools.partial(imagenet_prompts, model))
     draw = torch.Generator().manual_seed(0)
-    features = F.normalize(torch.randn(BATCH, 64, width, generator=draw), dim=-1).to(DEVICE)
+    features = random_features(module, draw)
     images = list(torch.randint(256, (2 * BATCH, 3, 375, 500), dtype=torch.uint8, generator=draw))
 
     def predict(k, given):
