@@ -1,19 +1,21 @@
-"""Draw docs/figures: the paper's ablations, the settings on drawings, and the figure of the README.
+"""Draw docs/figures: the paper's ablations, the settings and the methods on drawings, and the figure of the README.
 
-``python scripts/figures.py``. ``scripts/settings.py`` measures the settings.
+``python scripts/figures.py``. ``scripts/settings.py`` measures the settings, ``scripts/methods.py`` the methods.
 """
 
 import json
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from matplotlib.figure import Figure
 
 import tpt_lib as tpt
+from tpt_lib.evaluation.table import Table
 from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
-SETTINGS = FIGURES.parent / "settings.json"
+SETTINGS, METHODS = FIGURES.parent / "settings.json", FIGURES.parent / "methods.json"
 DRAWING = "unicorn"
 TABLES = {table.number: table for table in tpt.paper.paper_tables()}
 
@@ -96,6 +98,19 @@ def gain(n: int, fixed: int, broken: int) -> tuple[float, float]:
     return 100 * difference / n, 100 * 1.96 * (fixed + broken - difference**2 / n) ** 0.5 / n
 
 
+def methods(found: dict[str, Any]) -> Figure:
+    """Draw the accuracy of each method over its cost, as measured by ``scripts/methods.py``."""
+    rows = [
+        {
+            "method": tpt.get_method(name).title,
+            "accuracy": fmean(own["accuracy"]) / 100,
+            "seconds": median(own["seconds"]),
+        }
+        for name, own in found["methods"].items()
+    ]
+    return tpt.plots.plot_methods(Table(tuple(rows)))
+
+
 def prediction() -> Figure:
     """Draw the figure of the README: a drawing whose prediction TPT corrects."""
     model, data = tpt.load_tiny(), tpt.load_tiny_drawings()
@@ -110,6 +125,10 @@ def prediction() -> Figure:
 
 if __name__ == "__main__":
     FIGURES.mkdir(exist_ok=True)
-    drawn = paper() | {"settings": settings(json.loads(SETTINGS.read_text())), "prediction": prediction()}
+    drawn = paper() | {
+        "settings": settings(json.loads(SETTINGS.read_text())),
+        "methods": methods(json.loads(METHODS.read_text())),
+        "prediction": prediction(),
+    }
     for name, figure in drawn.items():
         figure.savefig(FIGURES / f"{name}.png")

@@ -1,28 +1,42 @@
-"""Write docs/methods.md from the registry of methods: ``python scripts/methods.py``.
+"""Measure every method on held-out drawings and write docs/methods.md: ``python scripts/methods.py``.
 
-``--check`` writes nothing and fails if the page is stale.
+The numbers go to ``docs/methods.json``, the page comes from that file and from the registry of methods. It takes about ten
+minutes on one core; ``--only NAME`` measures some methods and keeps the numbers of the others. ``--tables`` measures nothing
+and writes the page only; ``--check`` fails if it is stale. ``scripts/figures.py`` draws the figure.
 """
+
+from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import re
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import tpt_lib
 from tpt_lib.evaluation.published import follower_numbers
 from tpt_lib.methods import MethodEntry, OnlineMethod
+from tpt_lib.tiny.drawings import STYLES
 
-PAGE = Path(__file__).parents[1] / "docs/methods.md"
+sys.path.append(str(Path(__file__).parent))
+from method_tables import on_drawings
+from pages import write_or_check
+
+ROOT = Path(__file__).parents[1]
+PAGE, NUMBERS = ROOT / "docs/methods.md", ROOT / "docs/methods.json"
+DEFAULTS = {"drawings": 60, "views": 64}
 HEAD = ("name", "title", "function", "needs", "paper", "published", "what it does")
 TEMPLATE = """# Methods
 
-Written by `python scripts/methods.py` from the registry. `classify`, `compare`, `evaluate` and the command line take a
-method by its *name*. Tables and reports show its *title*, and reports the numbers that [the paper](reproducing.md), or for
-later methods another source below, *published* for it. [Comparing methods](comparing.md#methods-after-tpt) says when to use
-which.
+Written by `python scripts/methods.py` from the registry and from runs on the embedded model. `classify`, `compare`,
+`evaluate` and the command line take a method by its *name*. Tables and reports show its *title*, and reports the numbers
+that [the paper](reproducing.md), or for later methods another source below, *published* for it. [Comparing
+methods](comparing.md#methods-after-tpt) says when to use which.
 
 {table}
 
@@ -55,6 +69,8 @@ views and data. *ood* is the mean of ImageNet's four variants, *fine-grained* th
 {published}
 
 RLCF's reward, ViT-L/14, is more accurate alone than the smaller model that it rewards.
+
+{drawings}
 
 ## Two contracts
 
@@ -106,21 +122,26 @@ def row(entry: MethodEntry) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def page() -> str:
-    head = [HEAD, tuple("---" for _ in HEAD)]
-    episodic, online = ([*head, *map(row, entries(online=online))] for online in (False, True))
+def page(found: dict[str, Any]) -> str:
+    """Return the page, made from the registry and the numbers."""
     *votes, last = (f"`{entry.name}`" for entry in all_entries() if not entry.probabilities)
+    options = "".join(f" --{name} {found[name]}" for name in DEFAULTS if found[name] != DEFAULTS[name])
     return TEMPLATE.format(
-        table=table(episodic),
-        online=table(online),
+        table=registry(entries()),
+        online=registry(entries(online=True)),
         votes=f"{', '.join(votes)} and {last}",
         presets=table(presets()),
         published=table(published()),
+        drawings=on_drawings(found, entries(), entries(online=True), options),
     )
 
 
 def all_entries() -> list[MethodEntry]:
     return [*entries(), *entries(online=True)]
+
+
+def registry(listed: Iterable[MethodEntry]) -> str:
+    return table([HEAD, tuple("---" for _ in HEAD), *map(row, listed)])
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> str:
@@ -149,16 +170,48 @@ def published() -> list[tuple[str, ...]]:
     return rows
 
 
+def numbers(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run the methods and return the numbers; with ``--only``, together with those that are known of the others."""
+    from bench import machine
+    from method_runs import ORDERS, SEEDS, measure
+
+    its, settings = machine(), {name: getattr(arguments, name) for name in DEFAULTS}
+    known: dict[str, Any] = {}
+    if arguments.only:
+        before = json.loads(NUMBERS.read_text(encoding="utf-8"))
+        known = before["methods"]
+        if differing := [name for name in settings if settings[name] != before[name]]:
+            shown = " ".join(f"--{name} {before[name]}" for name in differing)
+            raise SystemExit(f"--only adds to {NUMBERS.name}, which was measured with {shown}: pass that")
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Path(arguments.store or folder), **settings, only=arguments.only)
+    on = f"{its['processor']}, torch {its['torch']}, {its['date']}"
+    return {
+        **settings,
+        "names": len(tpt_lib.load_tiny_drawings(n=1).classes),
+        "styles": list(STYLES),
+        "seeds": list(SEEDS),
+        "orders": list(ORDERS),
+        "methods": known | {name: own | {"machine": on} for name, own in found.items()},
+    }
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", action="store_true", help="measure nothing; write the page from docs/methods.json")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page would change")
-    if not parser.parse_args().check:
-        PAGE.write_text(page(), encoding="utf-8")
-        print(f"wrote {PAGE}")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
-        print(f"{PAGE} is stale: run python scripts/methods.py")
+    parser.add_argument("--drawings", type=int, default=DEFAULTS["drawings"], help="names drawn in each style")
+    parser.add_argument("--views", type=int, default=DEFAULTS["views"], help="views of each drawing")
+    parser.add_argument("--store", metavar="FOLDER", help="keep features and runs here, and resume them")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="measure these methods and keep the other numbers")
+    arguments = parser.parse_args()
+    if not (arguments.tables or arguments.check):
+        NUMBERS.write_text(json.dumps(numbers(arguments), indent=1) + "\n", encoding="utf-8")
+    if arguments.check and not PAGE.exists():
+        print(f"{PAGE} is missing: run python scripts/methods.py --tables")
         return 1
-    return 0
+    new = page(json.loads(NUMBERS.read_text(encoding="utf-8")))
+    return write_or_check(PAGE, new, check=arguments.check, command="python scripts/methods.py --tables")
 
 
 if __name__ == "__main__":

@@ -193,6 +193,76 @@ def test_the_table_of_shortlists_is_that_of_the_measurement():
     assert "12%" in shortlist.page(text, found)
 
 
+def test_the_tables_of_methods_are_those_of_the_measurement():
+    methods = script("methods")
+    text, found = methods.PAGE.read_text(), json.loads(methods.NUMBERS.read_text())
+    assert methods.page(found) == text, "run python scripts/methods.py --tables"
+    found["methods"]["zero"] |= {
+        "accuracy": [81.0, 82.0, 83.0], "gain": 2.5, "half": 2.0, "fixed": [7, 8, 9], "broken": [1, 2, 3],
+        "p": [0.01, 0.5, 0.2], "ece": None, "seconds": [0.004, 0.002, 0.006], "memory": 3.4, "launches": 76,
+        "machine": "another machine",
+    }  # fmt: skip
+    found["methods"]["tda"]["accuracy"] = [80.0, 81.0, 82.0, 83.0, 90.0]
+    text = methods.page(found)
+    assert "| ZERO | 82.0 ± 1.0 | +2.5 ± 2.0 | 8.0 / 2.0 | 0.2 (0.01-0.5) | - | 4 (2) | 76 | 3 | 69.3 | 62.4 |" in text
+    assert "| TDA | 80.0 | 81.0 | 82.0 | 83.0 | 90.0 | 10.0 |" in text
+    assert "; another machine. The command was `python scripts/methods.py`." in text
+    assert re.search(r"above 0 for [\w, -]*ZERO", text)
+    assert "`python scripts/methods.py --views 8`" in methods.page(found | {"views": 8})
+
+
+def test_a_method_without_numbers_has_an_empty_row():
+    methods = script("methods")
+    found = json.loads(methods.NUMBERS.read_text())
+    for name in ("zero", "tda"):
+        del found["methods"][name]
+    text = methods.page(found)
+    assert "| ZERO | - | - | - | - | - | - | - | - | 69.3 | 62.4 |" in text
+    assert "\n- ZERO has not been measured yet: `python scripts/methods.py --only zero`." in text
+    assert "\n- TDA has not been measured yet" in text
+    assert "\n- RLCF needs a second model as its reward, and only one model is embedded." in text
+    assert "\n- MEMO on CLIP needs the views themselves" in text
+
+
+def test_the_interval_of_a_gain_is_over_drawings():
+    runs = script("method_runs")
+    base = {seed: {0: True, 1: False, 2: False, 3: True} for seed in (0, 1)}
+    own = {0: {0: True, 1: True, 2: True, 3: True}, 1: {0: True, 1: True, 2: False, 3: True}}
+    gain, half = runs.gain_interval(base, own)  # of 0, 100, 50 and 0 points
+    assert (gain, half) == (pytest.approx(37.5), pytest.approx(1.96 * (6875 / 3) ** 0.5 / 2))
+
+
+def test_drawings_of_all_styles_have_the_same_names():
+    data = script("method_runs").all_styles(4)
+    assert data.labels == 3 * [0, 107, 215, 322]
+    with pytest.raises(SystemExit, match="--drawings must be from 1 to 430, but got 431"):
+        script("method_runs").all_styles(431)
+
+
+@pytest.mark.slow
+def test_methods_are_measured_on_drawings(tmp_path, monkeypatch):
+    methods = script("methods")
+    monkeypatch.setattr(methods, "PAGE", tmp_path / "methods.md")
+    before = json.loads(methods.NUMBERS.read_text()) | {"drawings": 2, "views": 4}
+    monkeypatch.setattr(methods, "NUMBERS", tmp_path / "methods.json")
+    methods.NUMBERS.write_text(json.dumps(before))
+    small = f"methods.py --only zero tda --drawings 2 --store {tmp_path / 'store'} --views"
+    monkeypatch.setattr("sys.argv", [*small.split(), "5"])
+    with pytest.raises(SystemExit, match=r"--only adds to methods\.json, which was measured with --views 4: pass that"):
+        methods.main()
+    monkeypatch.setattr("sys.argv", [*small.split(), "4"])
+    assert methods.main() == 0
+    after = json.loads(methods.NUMBERS.read_text())
+    zero, tda = after["methods"].pop("zero"), after["methods"].pop("tda")
+    assert after["methods"] == {name: own for name, own in before["methods"].items() if name not in ("zero", "tda")}
+    assert (zero["n"], len(zero["accuracy"]), len(tda["accuracy"]), zero["ece"]) == (6, 3, 5, None)
+    assert {style: len(own) for style, own in tda["alone"].items()} == dict.fromkeys(after["styles"], 5)
+    orders = " | ".join(f"{value:.1f}" for value in tda["accuracy"])
+    assert f"| TDA | {orders} | " in methods.PAGE.read_text()
+    with pytest.raises(SystemExit, match="--only rlcf: it needs features and reward, not features alone"):
+        script("method_runs").measure(tmp_path, drawings=2, views=4, only=["rlcf"])
+
+
 @pytest.mark.slow
 def test_measured_next_to_predicted(tmp_path):
     small = "--device cpu --architecture ViT-S-32-alt --classes 3 --batch-size 2 --views 2 --pairs 1 --json found.json"
