@@ -20,6 +20,7 @@ CALLS = {
     "budget_table": lambda **wrong: paper.budget_table(NOTHING, NOTHING, prompts(), **wrong),
     "classify": lambda **wrong: tpt_lib.classify(NOTHING, [], prompts(), **wrong),
     "compare": lambda **wrong: tpt_lib.compare(NOTHING, NOTHING, prompts(), **wrong),
+    "encode_dataset": lambda **wrong: tpt_lib.encode_dataset(NOTHING, data(), "nowhere", **wrong),
     "evaluate": lambda **wrong: tpt_lib.evaluate(NOTHING, data(), "tpt", out="nowhere", **wrong),
     "fit_cocoop": lambda **wrong: tpt_lib.fit_cocoop(NOTHING, NOTHING, NOTHING, **wrong),
     "memo_classify": lambda **wrong: tpt_lib.memo_classify(NOTHING, NOTHING, **wrong),

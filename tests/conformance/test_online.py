@@ -119,7 +119,7 @@ assert found.logits.isfinite().all()
 def test_ten_thousand_images_in_bounded_memory(name):
     """Between the hundredth and the last image neither the state nor the number of tensors grows. A process of its own has no
     shape checks, which take most of the time here."""
-    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", LONG, name], env={**os.environ, **paths}, capture_output=True, text=True, check=True
     )
