@@ -205,7 +205,8 @@ def test_actors_that_cannot_start_are_an_error_of_the_run(tmp_path):
 
 
 ENDLESS = """
-import os, sys, time, ray, torch
+import os, signal, sys, time, ray, torch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from support.noise_runs import Noise, run
 variables = {"PYTHONPATH": os.environ["PYTHONPATH"], "OMP_NUM_THREADS": "1"}
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": variables})
