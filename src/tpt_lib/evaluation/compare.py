@@ -50,7 +50,7 @@ def compare(
     Args:
         model: the model.
         images: one image; or several: a list, a tuple, a tensor ``(B, 3, H, W)``, or a dataset of images or of pairs with
-            their labels; or a store of their features, from which only the text tower runs.
+            their labels; or a store of their features; then only the text tower runs.
         classes: class names, or the prompts that the methods are given.
         labels: the true classes by index or name (default: those of the dataset's pairs; without labels accuracy is None).
         methods: a name from ``list_methods()``, a function, or a list of them; or a dict from the name in the table to a

@@ -55,8 +55,8 @@ def dynaprompt(
     Convention: AdamW holds the whole buffer, so prompts that are not chosen decay a little, as in the released code.
 
     Args:
-        rule: ``"intended"`` (default) is the rule above. ``"released"`` is what the authors' code does: it takes the numbers
-            of prompts for ranks, and cuts the ranking by :math:`d` at the rank of the oldest by :math:`e`.
+        rule: ``"intended"`` (default) is the rule above. ``"released"`` is what the authors' code does: it
+            confuses the index of a prompt with its rank, so the ranking by :math:`d` ends at the oldest prompt's rank by :math:`e`.
         size: number of prompts in the buffer (default 12), each of which costs a pass of the text tower per image.
         fraction: share of the views in the loss, the most confident (default 0.1).
         lr: learning rate (default 5e-3).

@@ -158,7 +158,7 @@ class EncodeWork:
             error, features = "ValueError: the features are not all finite", None
         if error and self.strict:
             raise ValueError(
-                f"encode_dataset: sample {item.sample} cannot be used: {error}; strict=False records it, and goes on"
+                f"encode_dataset: sample {item.sample} cannot be used: {error}; strict=False records the error and continues"
             )
         label = -1 if item.truth is None else item.truth
         return Encoded(sample=item.sample, label=label, path=item.path, error=error, features=features)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,7 +21,7 @@ from tpt_lib.evaluation.run.evaluate_stream import stream_rows, write_streams_on
 from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run.stream_plan import Streams, plan_stream
 from tpt_lib.evaluation.run.work import Started, Work
-from tpt_lib.evaluation.run_file import Row, RunFile, check_resumable, run_header
+from tpt_lib.evaluation.run_file import Header, Row, RunFile, check_resumable, run_header
 from tpt_lib.evaluation.run_identity import describe, prompts_digest
 from tpt_lib.evaluation.run_lines import check_is_file
 from tpt_lib.features.store import FeatureStore
@@ -84,7 +84,7 @@ def evaluate(
     Args:
         model: the model.
         dataset: what ``load_dataset`` returned, or ``EvalSet("mine", samples, classes)``; or the store that ``encode_dataset``
-            made of it, from which only the text tower of the model runs.
+            made of it; then only the model's text tower runs.
         methods: a name from ``list_methods()`` or ``list_methods(online=True)``, a function, or a list of them; or a dict from
             the name in the report to a method, or to a pair of a method and its own prompts, such as
             ``{"CoOp": ("zero_shot", coop)}``.
@@ -160,25 +160,41 @@ def evaluate(
     if stream is not None and backend == "ray":
         write_streams_on_ray(Path(out), header, work, stream, streaming, batch_size)
         return Report.read([out])
-    own, both = Path(out), None
+    part = range(rank, len(samples), ranks)
+
+    def missing(run: RunFile) -> Iterator[list[Row]]:
+        if stream is None:
+            return _missing_rows(backend, work, run, batch_size, num_workers)
+        return stream_rows(work, run, stream, part, batch_size, num_workers)
+
+    _write(Path(out), header, part, missing, retry_errors=retry_errors, progress=progress)
+    return Report.read([out])
+
+
+def _write(
+    out: Path,
+    header: Header,
+    part: range,
+    missing: Callable[[RunFile], Iterator[list[Row]]],
+    *,
+    retry_errors: bool,
+    progress: bool | None,
+) -> None:
+    """Write the rows that are missing of this rank's part of the samples, and merge those of all ranks."""
+    rank, ranks = share()
+    own, both = out, None
     if ranks > 1:
         check_resumable(out, header)
         own, both = Path(f"{out}.rank{rank}"), out if rank == 0 else None
-    part = range(rank, len(samples), ranks)
     with (
         RunFile(own, header, part, also_lock=both, retry_errors=retry_errors) as run,
-        ProgressBar(run, len(seeds) * len(part), progress) as bar,
+        ProgressBar(run, len(header["seeds"]) * len(part), progress) as bar,
     ):
-        if stream is None:
-            missing = _missing_rows(backend, work, run, batch_size, num_workers)
-        else:
-            missing = stream_rows(work, run, stream, part, batch_size, num_workers)
-        for rows in missing:
+        for rows in missing(run):
             run.append(rows)
             bar.add(rows)
         if ranks > 1:
-            merge_shares(Path(out), [Path(f"{out}.rank{i}") for i in range(min(ranks, len(samples)))])
-    return Report.read([out])
+            merge_shares(out, [Path(f"{out}.rank{i}") for i in range(min(ranks, header["n"]))])
 
 
 def _missing_rows(backend: Backend, work: Work, run: RunFile, batch_size: int, num_workers: int) -> Iterator[list[Row]]:
