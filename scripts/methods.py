@@ -80,7 +80,7 @@ the next, so order, batches, workers and ranks do not change results. The method
 
 **Online**: `methods.OnlineMethod` is a fold over a stream of images. `init(model, prompts)` returns a state, and
 `step(model, prompts, state, features)` returns the next state and a `Prediction`. A state is a frozen dataclass of tensors
-whose shapes never change, so it can be saved. Results depend on the order of the images. `methods.stream` and `evaluate` run online
+whose shapes never change, so it can be saved. Results depend on the images' order. `methods.stream` and `evaluate` run online
 methods, and `classify` takes a list of images as a stream; `compare` refuses them. [Streams of images](streams.md) has more.
 
 A method declares what it *needs*: `"features"` or `"views"` of one image's views, `"images"` for a batch of images, or

@@ -56,7 +56,7 @@ def dynaprompt(
 
     Args:
         rule: ``"intended"`` (default) is the rule above. ``"released"`` is what the authors' code does: it
-            confuses the index of a prompt with its rank, so the ranking by :math:`d` ends at the oldest prompt's rank by :math:`e`.
+            confuses the index of a prompt with its rank, so the ranking by :math:`d` ends at the oldest's rank by :math:`e`.
         size: number of prompts in the buffer (default 12), each of which costs a pass of the text tower per image.
         fraction: share of the views in the loss, the most confident (default 0.1).
         lr: learning rate (default 5e-3).
