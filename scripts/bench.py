@@ -1,6 +1,7 @@
 """Run all benchmarks and write them up: ``python scripts/bench.py`` makes ``docs/benchmarks.md``, ``.json`` and figures.
 
 It takes half an hour on 2 quiet cores; ``--quick --out FOLDER`` is a trial of a few minutes, whose numbers mean nothing.
+``--only NAME`` runs one and keeps the figures of the others.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 
 ROOT = Path(__file__).parent.parent
 RUNS = {  # the arguments of each benchmark, in full and for a trial
-    "tpt": ("--classes 200", "--pairs 2 --classes 20 --shortlisted 30 --m 5 --architecture ViT-S-32-alt"),
+    "tpt": ("", "--pairs 2 --classes 20 --shortlisted 30 --m 5 --architecture ViT-S-32-alt"),
     "growth": ("", "--pairs 2 --quick"),
     "text": ("--classes 50 --growth 50 200 400 1000", "--pairs 2 --classes 10 --growth 5 10"),
     "methods": ("", "--pairs 2 --classes 20 --stream 3 6 --architecture ViT-S-32-alt"),
@@ -40,18 +42,19 @@ PACKAGES = ("tpt_lib", "torch", "torchvision", "open_clip_torch", "pillow")
 LABELS = {"classes": "classes K", "views": "views N", "steps": "steps", "images": "images"}
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Run every benchmark in a process of its own, one after the other."""
-    found: dict[str, Any] = {"machine": machine(), "quick": quick, "seconds": {}}
+def run(names: Iterable[str], quick: bool, kept: dict[str, Any]) -> dict[str, Any]:
+    """Run benchmarks, each in a process of its own, one after the other; return them with those that are kept."""
+    found: dict[str, Any] = {"seconds": {}, "dates": {}, **kept, "machine": machine(), "quick": quick}
     with tempfile.TemporaryDirectory() as folder:
-        for name, arguments in RUNS.items():
-            start = time.perf_counter()
+        for name in names:
+            arguments, start = RUNS[name], time.perf_counter()
             path = Path(folder) / f"{name}.json"
             command = [sys.executable, f"benchmarks/{name}.py", *arguments[quick].split(), "--json", str(path)]
             print("$", *command[1:-2], flush=True)
             subprocess.run(command, cwd=ROOT, check=True)
             found[name] = json.loads(path.read_text())
             found["seconds"][name] = time.perf_counter() - start
+            found["dates"][name] = datetime.date.today().isoformat()
     return found
 
 
@@ -63,7 +66,6 @@ def machine() -> dict[str, str]:
     )
     gigabytes = int(Path("/proc/meminfo").read_text().split()[1]) / 2**20
     return {
-        "date": datetime.date.today().isoformat(),
         "processor": f"{os.cpu_count()} cores of {processor}, {gigabytes:.0f} GB, no GPU used",
         "python": platform.python_version(),
         **{package: importlib.metadata.version(package) for package in PACKAGES},
@@ -78,18 +80,18 @@ def page(found: dict[str, Any]) -> str:
     trial = "**A trial: these numbers mean nothing.**\n\n" if found["quick"] else ""
     return f"""# Benchmarks
 
-{trial}Written by `python scripts/bench.py` on {its["date"]} ({minutes}): {its["processor"]};
+{trial}Written by `python scripts/bench.py` on {_days(found["dates"])} ({minutes}): {its["processor"]};
 {versions}; float32, 2 threads unless stated otherwise. The measurements are in [benchmarks.json](benchmarks.json).
 Times are median (min-max). Ratios are of runs interleaved in one process, taken round by round.
 
 The floor of TPT is encoding its views: the image tower sees all of them, whatever is then done with the features. The floor
-is measured as the bare module on ready views under `inference_mode`. Each round tries chunks of three sizes and counts the
-fastest.
+is measured as the bare module on ready views under `inference_mode`, in chunks of the size that is fastest.
 
 ## TPT against its floor
 
-{found["tpt"]["model"]}, one image of 500x375, 64 views, ImageNet names. The time includes reading, views, encoding,
-tuning and prediction.
+{found["tpt"]["model"]}, one image of 500x375, 64 views, ImageNet names. Rows named by K alone are tuning and prediction from
+features. *TPT over its views* is (encoding + views + tuning) / encoding: the noise of encoding is larger than all the rest,
+and both sides share it this way.
 
 {_tpt(found["tpt"])}
 
@@ -150,13 +152,27 @@ Time of `import tpt_lib` after torch, in fresh processes: {_spread(found["import
 
 def _tpt(found: dict[str, Any]) -> str:
     table = _against(found["times"], "views alone", "over the views alone")
-    first = ", ".join(f"{seconds:.1f} s for {name}" for name, seconds in found["first"].items())
+    rows = [
+        {
+            "": name,
+            "TPT over its views": _spread(values),
+            "bar": found["bars"].get(name),
+            "first image (s)": f"{found['first'][name]:.1f}",
+            "memory (GB)": f"{found['memory_gb'][name]:.2f}",
+        }
+        for name, values in found["over"].items()
+    ]
     beside = "; ".join(f"{name} {seconds:.3g} s" for name, seconds in found["beside"].items())
-    memory = ", ".join(f"{gb:.2f} GB for {name}" for name, gb in found["memory_gb"].items())
     return (
-        f"{table}\n\nThe first image computes what the others use: {first}. One run each: {beside}. Memory over the "
-        f"loaded model, each in a process of its own: {memory}."
+        f"{table}\n\nThe first image computes what the others use. Memory is over the loaded model, each in a process of its "
+        f"own.\n\n{Table(tuple(rows)).to_markdown()}\n\nOne run each: {beside}."
     )
+
+
+def _days(dates: dict[str, str]) -> str:
+    """Return the days on which benchmarks ran, with their names if there are several."""
+    names = {day: [name for name, its in dates.items() if its == day] for day in sorted(set(dates.values()))}
+    return "; ".join(names) if len(names) == 1 else "; ".join(f"{day} ({', '.join(of)})" for day, of in names.items())
 
 
 def _growth(found: dict[str, Any]) -> str:
@@ -321,11 +337,20 @@ def _curve(label: str, values: list[int], lines: dict[str, list[list[float]]]) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(RUNS), metavar="NAME", help="run these, keep what the JSON has of the others"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "docs")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    found = run(arguments.quick)
-    (arguments.out / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n")
+    file = arguments.out / "benchmarks.json"
+    kept = json.loads(file.read_text()) if arguments.only else {}
+    if kept and kept["quick"] != arguments.quick:
+        parser.error(
+            f"{file} has figures of {'a trial' if kept['quick'] else 'full runs'}, which do not mix with these"
+        )
+    found = run(arguments.only or RUNS, arguments.quick, kept)
+    file.write_text(json.dumps(found, indent=1) + "\n")
     (arguments.out / "benchmarks.md").write_text(page(json.loads(json.dumps(found))))
     for name, data in figures(found).items():
         (arguments.out / name).write_bytes(data)
