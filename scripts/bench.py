@@ -246,7 +246,7 @@ def _views(found: dict[str, Any]) -> str:
 
 def _store(found: dict[str, Any]) -> str:
     bars, opened = found["bars"], found["opening"]
-    kept, images, samples = found["classes"], found["images"], found["samples"]
+    kept, samples = found["classes"], found["samples"]
     rates = [
         {"method": method, "images per second": _spread(found["rates"][method], ",.0f"), "bar": f">= {bar:,}"}
         for method, bar in bars["rates"].items()
@@ -261,8 +261,9 @@ def _store(found: dict[str, Any]) -> str:
         f"`evaluate` from a store of {samples:,} samples of 64 views into a run file, K={kept}, batches of 64:",
         Table(tuple(rates)).to_markdown(),
         *reading,
-        f"Encoding images into a new store, ViT-S/32, {images} images (bar {bars['filling']}):",
-        _against(found["filling"], "thrown away", "over throwing features away"),
+        f"Encoding an image into a new store, ViT-S/32 (bar {bars['filling']}), and what a call costs once, mostly to "
+        "digest the weights:",
+        _against(found["filling"], "encoding", "over encoding"),
         f"Opening a store of {opened['samples']:,} samples in a fresh process: {_spread(opened['seconds'])} s (bar "
         f"{bars['opening']['seconds']}) and {_spread(opened['megabytes'])} MB (bar {bars['opening']['megabytes']}).",
     ]

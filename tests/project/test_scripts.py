@@ -67,7 +67,7 @@ def measurements():
         "store": {"model": "ViT-B-16", "classes": 200, "samples": 2048, "images": 8,
                   "tpt": {"from images": [10.0, 20.0], "from a store": two}, "rates": {"zero_shot": [3000.0, 5000.0]},
                   "reading": {"float16": {"memory map": two, "store.features": two}},
-                  "filling": {"thrown away": two, "stored": two},
+                  "filling": {"encoding": two, "encoding into a store": two},
                   "opening": {"samples": 10**6, "seconds": two, "megabytes": [20.0, 22.0]},
                   "bars": {"tpt": 0.1, "rates": {"zero_shot": 2000}, "reading": 1.2, "filling": 1.03,
                            "opening": {"seconds": 1.0, "megabytes": 200}}},

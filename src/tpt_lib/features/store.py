@@ -170,7 +170,8 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
         return self.index["dataset"]["n"] if self.indices is None else len(self.indices)
 
     def __getitem__(self, index: int) -> tuple[Float[Tensor, "n e"], int]:
-        return self.features([index])[0], int(self._columns["labels"][self._places([index])[0]])
+        places = self._places([index])
+        return self._read(places)[0], int(self._columns["labels"][places[0]])
 
     def features(self, indices: Sequence[int] | Tensor) -> Float[Tensor, "b n e"]:
         """Return the features of samples, as float32.
@@ -184,7 +185,10 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
         Raises:
             ValueError: if one of the samples could not be read when the store was made; ``errors`` has all of them.
         """
-        places = self._places(indices)
+        return self._read(self._places(indices))
+
+    def _read(self, places: list[int]) -> Float[Tensor, "b n e"]:
+        """Return the features of samples of the whole dataset."""
         found = torch.empty(len(places), self.n_views, self.entry["width"])
         size, first = self.index["shard_size"], 0
         for number, group in groupby(places, lambda place: place // size):
@@ -329,8 +333,8 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
         return len(self.store)
 
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
-        labels = self.store._columns["labels"][self.store._places(indices)]
-        return self.store.features(indices), labels.long()
+        places = self.store._places(indices)
+        return self.store._read(places), self.store._columns["labels"][places].long()
 
 
 def _alone(batch: Any) -> Any:

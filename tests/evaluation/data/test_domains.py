@@ -10,7 +10,7 @@ DOMAINS = {"art": 4, "real_world": 4}
 
 @pytest.fixture
 def homes(tmp_path, published):
-    published("office-home", classes=2, counts=DOMAINS)
+    published("office-home", classes=2, counts=DOMAINS, confirmed=True)
     for domain in ("Art", "Real World"):
         put(
             *(tmp_path / "OfficeHome" / domain / name / f"{i}.jpg" for name in ("Bed", "Alarm_Clock") for i in range(2))
@@ -47,3 +47,10 @@ def test_counts_are_checked(homes):
     put(homes / "OfficeHome/Art/Cup/1.jpg")
     with pytest.raises(ValueError, match="found 3 classes, 'Alarm_Clock', 'Bed', 'Cup', expected 2"):
         load_dataset("office-home", homes, split="art")
+
+
+def test_a_set_whose_counts_are_not_confirmed_is_loaded_as_a_subset_only(homes, published):
+    published("office-home", confirmed=False)
+    with pytest.raises(ValueError, match=r"found 4 images of 'art'; catalogs of datasets say 4, .* Pass subset=True"):
+        load_dataset("office-home", homes, split="art")
+    assert len(load_dataset("office-home", homes, split="art", subset=True)) == 4

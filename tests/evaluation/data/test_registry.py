@@ -91,6 +91,7 @@ def test_the_counts_of_the_followers_sets_add_up():
     assert totals["domainnet"] == 586_575
     tests = [count for split, count in OF_FOLLOWERS["domainnet"].counts.items() if split.endswith("test")]
     assert sum(tests) == 176_743
+    assert [entry.name for entry in ENTRIES.values() if not entry.confirmed] == ["pacs", "office-home", "visda-c"]
     for entry in OF_FOLLOWERS.values():
         assert len(entry.names) in (0, entry.classes)
         assert len(set(entry.names)) == len(entry.names)

@@ -45,6 +45,7 @@ class Entry:
         names: class names in the order of the labels, where the files do not have them.
         corruptions: names of the corruptions; the splits are ``"corruption/severity"``.
         absent: classes that some splits have no image of, as published.
+        confirmed: whether the counts are those of the dataset's own documentation; it is loaded as a subset only otherwise.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Entry:
     names: tuple[str, ...] = ()
     corruptions: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    confirmed: bool = True
 
 
 def year_first(name: str) -> str:
