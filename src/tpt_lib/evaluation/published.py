@@ -20,7 +20,6 @@ __all__ = [
     "follower_numbers",
     "paper_accuracy",
     "paper_tables",
-    "published_name",
 ]
 
 
@@ -146,7 +145,8 @@ def find_number(
     Returns:
         The number, or None if there is none.
     """
-    wanted, column, backbone = method_key(method), dataset_key(dataset), backbone_key(model)
+    names = _published_names()
+    wanted, column, backbone = _method_key(method, names), dataset_key(dataset), backbone_key(model)
     found = [
         PaperNumber(row["values"][i], row["std"][i] if "std" in row else None, t.number)
         for t in paper_tables()
@@ -154,21 +154,23 @@ def find_number(
         for i, name in enumerate(t.columns)
         if dataset_key(name) == column
         for row in t.rows
-        if method_key(row["method"]) == wanted and row["model"] in (None, backbone)
+        if _method_key(row["method"], names) == wanted and row["model"] in (None, backbone)
         if not isinstance(row["values"][i], bool)
     ]
     means = [number for number in found if number.std is not None]
-    return next(iter(means if seeds > 1 and means else found or _of_followers(wanted, column, backbone, table)), None)
+    if found or table is not None:
+        return next(iter(means if seeds > 1 and means else found), None)
+    later = [row for row in follower_numbers() if _method_key(row.method, names) == wanted and row.model == backbone]
+    return next(iter(_of_followers(later, column)), None)
 
 
-def _of_followers(method: str, dataset: str, backbone: str | None, table: int | None) -> list[PaperNumber]:
+def _of_followers(rows: list[Follower], dataset: str) -> list[PaperNumber]:
     """Return the numbers of a later method, those of its default setting first."""
-    rows = [row for row in follower_numbers() if method_key(row.method) == method and row.model == backbone]
     return [
         PaperNumber(value, None, None, f"{row.source}{f', {row.setting}' if row.setting else ''}")
         for row in sorted(rows, key=lambda row: bool(row.setting))
         for name, value in row.top1.items()
-        if table is None and dataset_key(name) == dataset
+        if dataset_key(name) == dataset
     ]
 
 
@@ -179,30 +181,35 @@ def dataset_key(name: str) -> str:
 
 
 def method_key(name: str) -> str:
-    """Return a method's name in one spelling, with the parts of a sum in a fixed order.
-
-    >>> method_key("TPT + CoOp") == method_key("coop+tpt_predict")
-    True
-    """
-    return "+".join(sorted(published_name(part) for part in name.split("+")))
-
-
-def published_name(method: str) -> str:
-    """Return the paper's name of a method, in lower case without punctuation.
+    """Return the paper's name of a method, in lower case without punctuation, with the parts of a sum in a fixed order.
 
     A method is known by its name in the registry, its title and its function; the registry has its name in the paper.
 
-    >>> published_name("zero_shot_predict"), published_name("my method")
+    >>> method_key("zero_shot_predict"), method_key("my method")
     ('clip', 'mymethod')
+    >>> method_key("TPT + CoOp") == method_key("coop+tpt_predict")
+    True
     """
-    key = _letters(method).removesuffix("predict").removesuffix("classify")
+    return _method_key(name, _published_names())
+
+
+def _method_key(name: str, names: Mapping[str, str]) -> str:
+    parts = (_without_suffix(part) for part in name.split("+"))
+    return "+".join(sorted(names.get(part, part) for part in parts))
+
+
+def _published_names() -> dict[str, str]:
+    """Return the paper's name of each method, by all names that it is known by."""
+    found = dict(OTHER_NAMES)
     for entry in map(get_method, (*list_methods(), *list_methods(online=True))):
-        function = getattr(entry.predict, "__name__", "")
-        if entry.published and key in {
-            _letters(name).removesuffix("predict") for name in (entry.name, entry.title, function)
-        }:
-            return _letters(entry.published)
-    return OTHER_NAMES.get(key, key)
+        known_by = (entry.name, entry.title, getattr(entry.predict, "__name__", ""))
+        if entry.published:
+            found.update({_without_suffix(name): _letters(entry.published) for name in known_by if name})
+    return found
+
+
+def _without_suffix(name: str) -> str:
+    return _letters(name).removesuffix("predict").removesuffix("classify")
 
 
 def _letters(name: str) -> str:
