@@ -14,7 +14,7 @@ from support.cases import problem_of
 from support.marking import slow_but
 from support.prompting import NAMES, cocoop, coop, words
 from support.simulated import DEVICE, counting, on_host, to_simulated
-from support.zoo import ZOO, fresh
+from support.zoo import EACH_FEW_QUICK, fresh
 from torch import nn
 
 import tpt_lib
@@ -46,7 +46,7 @@ def close(found, want, atol=1e-5):
     torch.testing.assert_close(on_host(found), want, atol=atol, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", EACH_FEW_QUICK)
 def test_a_model_gives_the_features_of_the_cpu(name):
     def features(model):
         ids = model.tokenize(TEXTS)
@@ -72,7 +72,7 @@ def test_a_model_gives_the_features_of_the_cpu(name):
     assert all(torch.equal(now, weights[key]) for key, now in state(device)[1].items())
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", EACH_FEW_QUICK)
 @pytest.mark.slow
 def test_a_prompt_is_tuned_as_on_the_cpu(name):
     cpu, device = both(name)

@@ -21,6 +21,13 @@ from tpt_lib.methods import fold, load_state, onzeta, save_state, stream
 from tpt_lib.methods.stream import state_tensors
 
 each = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
+each_slow_if_it_tunes = pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(method, id=name, marks=[pytest.mark.slow] if name.startswith(("dynaprompt", "dpe of")) else [])
+        for name, method in METHODS.items()
+    ],
+)
 
 
 def tensors(state):
@@ -162,7 +169,7 @@ def test_a_step_changes_nothing_it_was_given(method):
     assert torch.equal(images, given)
 
 
-@each
+@each_slow_if_it_tunes
 def test_states_keep_their_shapes_and_hold_no_graph(method):
     """So memory is bounded, however long the stream is."""
     model, prompts, images, _ = stream_of(30)
@@ -202,7 +209,7 @@ def test_what_is_no_image_is_refused(method):
         method.step(model, prompts, state, 3 * images[0])
 
 
-@each
+@each_slow_if_it_tunes
 def test_a_saved_state_continues_bit_for_bit(method, tmp_path):
     model, prompts, images, _ = stream_of(20)
     state = fold(method, model, prompts, images[:11])
@@ -222,7 +229,7 @@ def on_device():
     return device, words(device, CLASSES), images
 
 
-@each
+@each_slow_if_it_tunes
 @pytest.mark.usefixtures("simulated")
 def test_a_step_on_an_accelerator_waits_once(method):
     """For the check of the features, once the text tower is open; the results are those of the CPU."""

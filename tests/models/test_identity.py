@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from support.zoo import ZOO, build, fresh
+from support.zoo import EACH_FEW_QUICK, build, fresh
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -93,7 +93,7 @@ def test_a_mask_that_is_no_buffer_is_seen():
     assert not text_fingerprint(model).same(before)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", EACH_FEW_QUICK)
 def test_without_a_change_it_is_the_same(name):
     model = fresh(name)
     before = text_fingerprint(model)
@@ -161,7 +161,7 @@ class Count(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", EACH_FEW_QUICK)
 @pytest.mark.usefixtures("no_shape_checks")  # which read logit_scale
 def test_no_tensor_operation_is_launched(name):
     model = build(name)
@@ -193,7 +193,7 @@ def test_settings_are_compared_by_value():
     assert not Fingerprint([weight, (("eps", 0.5),)]).same(Fingerprint([weight, (("eps", 0.25),)]))
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", EACH_FEW_QUICK)
 def test_equal_models_have_one_identity(name):
     model = build(name)
     found = identify(model)
@@ -208,7 +208,7 @@ def shifted(module, name):
     weight.view(-1)[0] += 1
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", EACH_FEW_QUICK)
 def test_each_weight_is_of_one_tower(name):
     """A changed weight changes the digest of its tower and no other; the scale and the bias are with the text."""
     model = fresh(name)

@@ -68,6 +68,7 @@ def by_hand(source, target):
     return sum(a == b for a, b in zip(found, target.labels, strict=True)) / len(found)
 
 
+@pytest.mark.slow
 def test_the_matrix_is_that_of_prompts_learned_by_hand(done):
     _, table = done
     assert table.column("source") == ["birds", "pets", "TPT"]

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.letters import KeptLetters, Letters
+from support.marking import slow_but
 from support.remote import predict_elsewhere
 from support.zoo import build
 
@@ -112,7 +113,7 @@ def test_copies_of_prompts_say_the_same_and_start_empty(template, how, before):
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("how", ["deepcopy", "copy"])
-@pytest.mark.parametrize("kind", ["open_clip-vit", "open_clip-not-causal"])
+@pytest.mark.parametrize("kind", slow_but(["open_clip-vit"], ["open_clip-vit", "open_clip-not-causal"]))
 def test_copies_of_prompts_of_wrapped_models(kind, how, before):
     check_copies(build(kind), "a photo of a {}.", COPIES[how], before)
 

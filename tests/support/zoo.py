@@ -10,6 +10,7 @@ import sys
 import typing
 
 import torch
+from support.marking import slow_but
 
 VISION = {"layers": 2, "width": 32, "head_width": 16, "patch_size": 16, "image_size": 32}
 TEXT = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 4, "layers": 3}
@@ -161,6 +162,15 @@ ZOO = {
         bert_tokenizer, "full_length",
     ),
 }  # fmt: skip
+FEW = (
+    "open_clip-vit",
+    "open_clip-custom-text",
+    "open_clip-not-causal",
+    "openai",
+    "transformers-clip",
+    "transformers-siglip",
+)
+EACH_FEW_QUICK = slow_but(FEW, list(ZOO))
 
 
 @functools.cache

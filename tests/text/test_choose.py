@@ -9,7 +9,7 @@ from oracles.tpt import float64
 from support.cases import largest
 from support.odd_tower import Odd
 from support.text_cases import NAMES, WORDINGS, assert_same, example, features_and_gradient, initial_of, plain_photo
-from support.zoo import TEXT, VISION, ZOO, build, fresh, liven, open_clip_model, transformers_model
+from support.zoo import EACH_FEW_QUICK, TEXT, VISION, ZOO, build, fresh, liven, open_clip_model, transformers_model
 
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts
@@ -18,7 +18,7 @@ from tpt_lib.text import text_engine
 
 
 @pytest.mark.parametrize("where", WORDINGS)
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", EACH_FEW_QUICK)
 def test_the_engine_is_the_expected_one(name, where):
     case = example(name, where)
     engine, reason = [*text_engine(case.model, case.prompts).split(": ", 1), ""][:2]

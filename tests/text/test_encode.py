@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from oracles.tpt import plain_text
 from support.cases import largest
+from support.marking import slow_but
 from support.text_cases import (
     BOTH,
     NAMES,
@@ -66,7 +67,7 @@ def test_a_batch_may_be_empty(how):
     assert encode_prompts(model, class_prompts(model, NAMES), torch.zeros(0, 4, 32), **how).shape == (0, 5, 16)
 
 
-@pytest.mark.parametrize("chunk", [1, 3])
+@pytest.mark.parametrize("chunk", slow_but([3], [1, 3]))
 @BOTH
 @pytest.mark.parametrize("where", WORDINGS)
 def test_chunks_give_what_the_whole_gives(engine, where, chunk):

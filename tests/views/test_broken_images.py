@@ -33,6 +33,7 @@ def outcome(path):
     return said
 
 
+@pytest.mark.slow
 def test_every_file_is_read_or_refused(files):
     paths, whole = files
     said = {}

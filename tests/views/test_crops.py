@@ -32,6 +32,9 @@ def torchvision_boxes(n, size, scale, ratio):
     return np.array(rows, dtype=float).T
 
 
+SIZES = [(375, 500), (600, 200), (30, 47), (100, 220)]
+
+
 def our_boxes(n, size, scale, ratio):
     crops = sample_crops(n, size, generator=generator(1), scale=scale, ratio=ratio)
     return np.stack([t.double().numpy() for t in (crops.top, crops.left, crops.height, crops.width)])
@@ -43,7 +46,9 @@ def p_values(a, b):
     return [scipy.stats.ks_2samp(x, y).pvalue for x, y in pairs]
 
 
-@pytest.mark.parametrize("size", [(375, 500), (600, 200), (30, 47), (100, 220)])
+@pytest.mark.parametrize(
+    "size", [pytest.param(SIZES[0]), *(pytest.param(size, marks=pytest.mark.slow) for size in SIZES[1:])]
+)
 @pytest.mark.parametrize(("scale", "ratio"), [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.9), (0.5, 1.0))])
 @pytest.mark.statistical
 def test_boxes_are_distributed_as_torchvisions(size, scale, ratio):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from open_clip import IMAGENET_CLASSNAMES
+from support.marking import slow_but
 from support.miniatures import put, text
 from timm.data import ImageNetInfo
 
@@ -23,7 +24,10 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("name", "place"), [(name, place) for name in PLACES for place in PLACES[name]])
+NAMED_PLACES = [(name, place) for name in PLACES for place in PLACES[name]]
+
+
+@pytest.mark.parametrize(("name", "place"), slow_but([("imagenet", "val"), ("imagenet-a", ".")], NAMED_PLACES))
 def test_synset_folders(name, place, tmp_path, published):
     synsets = imagenet_names(name)
     put(
