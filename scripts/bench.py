@@ -54,7 +54,7 @@ def run(names: Iterable[str], quick: bool, kept: dict[str, Any]) -> dict[str, An
             subprocess.run(command, cwd=ROOT, check=True)
             found[name] = json.loads(path.read_text())
             found["seconds"][name] = time.perf_counter() - start
-            found["dates"][name] = datetime.date.today().isoformat()
+            found["dates"][name] = found["machine"]["date"]
     return found
 
 
@@ -66,6 +66,7 @@ def machine() -> dict[str, str]:
     )
     gigabytes = int(Path("/proc/meminfo").read_text().split()[1]) / 2**20
     return {
+        "date": datetime.date.today().isoformat(),
         "processor": f"{os.cpu_count()} cores of {processor}, {gigabytes:.0f} GB, no GPU used",
         "python": platform.python_version(),
         **{package: importlib.metadata.version(package) for package in PACKAGES},
