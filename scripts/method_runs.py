@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 import tpt_lib as tpt
+from tpt_lib.evaluation.data.orders import shuffled_order
+from tpt_lib.evaluation.metrics import calibration_error
 from tpt_lib.evaluation.profiling import measured
 from tpt_lib.evaluation.run_file import Run
 from tpt_lib.evaluation.run_summary import correct_answers
@@ -25,18 +27,23 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests"
 from method_tables import BASELINE, COSTLY
 
 SEEDS, ORDERS = (0, 1, 2), (0, 1, 2, 3, 4)
+BATCH = 16  # images of which TENT learns together
 TIMED = 11  # images of which a method's time and memory are taken; the first is left out
 Found = dict[str, Any]
 Correct = Mapping[int, Mapping[int, bool]]  # by seed and sample
 
 
 def can_run(entry: MethodEntry) -> bool:
-    """Return whether a store of features is all that a method needs."""
-    return entry.needs == ("features",)
+    """Return whether drawings of one model are all that a method needs."""
+    return entry.needs in (("features",), ("images",))
+
+
+def needs_images(name: str) -> bool:
+    return tpt.get_method(name).needs == ("images",)
 
 
 def measure(folder: Path, *, drawings: int, views: int, only: Sequence[str] | None = None) -> dict[str, Found]:
-    """Return what was found for each method that can run from a store of features.
+    """Return what was found for each method that needs the features of drawings, or the drawings in batches.
 
     Args:
         folder: where the store and the run files are; a run that was stopped is resumed.
@@ -65,6 +72,9 @@ def measure(folder: Path, *, drawings: int, views: int, only: Sequence[str] | No
         name for name in episodic if only is None or name in only
     ]:  # zero-shot runs in any case, for the pairs
         found |= summaries(run(episodic, store, "episodic", seeds=SEEDS, batch_size=8), asked, parts)
+    of_images, online = [n for n in online if needs_images(n)], [n for n in online if not needs_images(n)]
+    for name in of_images:
+        found[name] = said(name, lambda name=name: of_batches(model, prompts, name, data, parts))
     if len(online) > 1:
         stream: Any = {"seeds": ORDERS, "order": "shuffle"}
         found |= summaries(run(online, store, "stream", **stream), online[1:], parts)
@@ -72,9 +82,10 @@ def measure(folder: Path, *, drawings: int, views: int, only: Sequence[str] | No
             report = run(online, store.select(list(part)), style, **stream)
             for name, alone in summaries(report, online[1:], {style: range(drawings)}).items():
                 found[name].setdefault("alone", {}).update(alone["by_style"])
-    counted = said("launches", lambda: launches(list(found)))
+    from_features = [name for name in found if not needs_images(name)]
+    counted = said("launches", lambda: launches(from_features))
     timed = store.features(range(0, len(store), max(1, len(store) // TIMED)))[:TIMED]
-    for name, cost in said("costs", lambda: costs(model, prompts, list(found), timed)).items():
+    for name, cost in said("costs", lambda: costs(model, prompts, from_features, timed)).items():
         found[name] |= {**cost, "launches": counted.get(name)}
     return found
 
@@ -83,7 +94,7 @@ def chosen_names(only: Sequence[str] | None) -> tuple[list[str], list[str]]:
     """Return the names of the episodic and of the online methods to run, each with zero-shot first."""
     for name in only or ():
         if not can_run(tpt.get_method(name)):
-            raise SystemExit(f"--only {name}: it needs {' and '.join(tpt.get_method(name).needs)}, not features alone")
+            raise SystemExit(f"--only {name}: it needs {' and '.join(tpt.get_method(name).needs)}, which are not there")
 
     def chosen(names: Sequence[str]) -> list[str]:
         found = [name for name in names if can_run(tpt.get_method(name)) and name != BASELINE]
@@ -114,28 +125,56 @@ def summarized(
     run: Run, names: Sequence[str], base: Correct, rows: Mapping[str, Any], parts: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[str, Found]]:
     for name in names:
-        title = tpt.get_method(name).title
-        own = correct_answers(run, title)
-        pairs = [paired_counts(base[seed], own[seed]) for seed in own]
-        gain, half = gain_interval(base, own)
-        yield (
-            name,
-            {
-                "n": rows[title]["n"],
-                "errors": rows[title]["errors"],
-                "accuracy": [100 * fmean(answers.values()) for answers in own.values()],
-                "by_style": {
-                    style: [100 * fmean(answers[sample] for sample in part) for answers in own.values()]
-                    for style, part in parts.items()
-                },
-                "gain": gain,
-                "half": half,
-                "fixed": [pair["only_b"] for pair in pairs],
-                "broken": [pair["only_a"] for pair in pairs],
-                "p": [pair["p"] for pair in pairs],
-                "ece": rows[title]["ece15"],
-            },
-        )
+        row = rows[tpt.get_method(name).title]
+        own = correct_answers(run, tpt.get_method(name).title)
+        yield name, {"n": row["n"], "errors": row["errors"], "ece": row["ece15"], **against(base, own, parts)}
+
+
+def against(base: Correct, own: Correct, parts: Mapping[str, Sequence[int]]) -> Found:
+    """Return accuracies, and what a method gains over others that saw the same samples with the same seeds."""
+    pairs = [paired_counts(base[seed], own[seed]) for seed in own]
+    gain, half = gain_interval(base, own)
+    return {
+        "accuracy": [100 * fmean(answers.values()) for answers in own.values()],
+        "by_style": {
+            style: [100 * fmean(answers[sample] for sample in part) for answers in own.values()]
+            for style, part in parts.items()
+        },
+        "gain": gain,
+        "half": half,
+        "fixed": [pair["only_b"] for pair in pairs],
+        "broken": [pair["only_a"] for pair in pairs],
+        "p": [pair["p"] for pair in pairs],
+    }
+
+
+def of_batches(model: Any, prompts: Any, name: str, data: tpt.EvalSet, parts: Mapping[str, Sequence[int]]) -> Found:
+    """Return the numbers of an online method that takes batches of images, with its seconds per image."""
+    images = torch.stack([tpt.views.preprocess(data.samples[i][0], model.image_spec) for i in range(len(data))])
+    labels = torch.tensor(data.labels)
+    base: dict[int, dict[int, bool]] = {seed: {} for seed in ORDERS}
+    own: dict[int, dict[int, bool]] = {seed: {} for seed in ORDERS}
+    errors, seconds = [], []
+
+    def run(samples: Sequence[int], seed: int) -> tuple[dict[int, bool], dict[int, bool], float]:
+        """Return which samples the method and zero-shot got right, and the calibration error."""
+        order = torch.tensor(samples)[shuffled_order(len(samples), seed)]
+        batches, start = order.split(BATCH), time.process_time()
+        done = list(tpt.methods.stream(tpt.get_method(name).predict(), model, prompts, (images[at] for at in batches)))
+        seconds.append((time.process_time() - start) / len(order))
+        logits = torch.cat([one.logits for one in done])
+        before = torch.cat([one.zero_shot.logits for one in done])
+        right, was = logits.argmax(dim=1) == labels[order], before.argmax(dim=1) == labels[order]
+        by_sample = [dict(zip(order.tolist(), answers.tolist(), strict=True)) for answers in (right, was)]
+        return *by_sample, 100 * calibration_error(logits.softmax(dim=1).amax(dim=1), right)
+
+    for seed in ORDERS:
+        own[seed], base[seed], error = run(range(len(data)), seed)
+        errors.append(error)
+    alone = {style: [100 * fmean(run(part, seed)[0].values()) for seed in ORDERS] for style, part in parts.items()}
+    found = against(base, own, parts)
+    costs = {"seconds": seconds[: len(ORDERS)], "memory": None, "launches": None}
+    return {"n": len(data), "errors": 0, "ece": fmean(errors), **found, "alone": alone, **costs}
 
 
 def gain_interval(base: Correct, own: Correct) -> tuple[float, float]:

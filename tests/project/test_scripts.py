@@ -251,20 +251,22 @@ def test_methods_are_measured_on_drawings(tmp_path, monkeypatch):
     before = json.loads(methods.NUMBERS.read_text()) | {"drawings": 2, "views": 4}
     monkeypatch.setattr(methods, "NUMBERS", tmp_path / "methods.json")
     methods.NUMBERS.write_text(json.dumps(before))
-    small = f"methods.py --only zero tda --drawings 2 --store {tmp_path / 'store'} --views"
+    small = f"methods.py --only zero tda tent --drawings 2 --store {tmp_path / 'store'} --views"
     monkeypatch.setattr("sys.argv", [*small.split(), "5"])
     with pytest.raises(SystemExit, match=r"--only adds to methods\.json, which was measured with --views 4: pass that"):
         methods.main()
     monkeypatch.setattr("sys.argv", [*small.split(), "4"])
     assert methods.main() == 0
     after = json.loads(methods.NUMBERS.read_text())
-    zero, tda = after["methods"].pop("zero"), after["methods"].pop("tda")
-    assert after["methods"] == {name: own for name, own in before["methods"].items() if name not in ("zero", "tda")}
+    zero, tda, tent = (after["methods"].pop(name) for name in ("zero", "tda", "tent"))
+    kept = {name: own for name, own in before["methods"].items() if name not in ("zero", "tda", "tent")}
+    assert after["methods"] == kept
+    assert (tent["n"], len(tent["accuracy"]), len(tent["alone"]["noto-v1"]), len(tent["seconds"])) == (6, 5, 5, 5)
     assert (zero["n"], len(zero["accuracy"]), len(tda["accuracy"]), zero["ece"]) == (6, 3, 5, None)
     assert {style: len(own) for style, own in tda["alone"].items()} == dict.fromkeys(after["styles"], 5)
     orders = " | ".join(f"{value:.1f}" for value in tda["accuracy"])
     assert f"| TDA | {orders} | " in methods.PAGE.read_text()
-    with pytest.raises(SystemExit, match="--only rlcf: it needs features and reward, not features alone"):
+    with pytest.raises(SystemExit, match="--only rlcf: it needs features and reward, which are not there"):
         script("method_runs").measure(tmp_path, drawings=2, views=4, only=["rlcf"])
 
 

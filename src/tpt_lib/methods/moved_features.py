@@ -1,4 +1,4 @@
-"""Text features moved by a shift and a scale, and how AdamW finds both: its first step in closed form, several by the loop."""
+"""Text features moved by a shift and a scale, and the first step of AdamW to find both, in closed form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.view_average import selected_rows
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, marginal_entropy_gradient, select_confident
-from tpt_lib.tuning.descent import descend, over
+from tpt_lib.tuning.descent import over
 
 Variant = Literal["shift", "scale", "both"]
 EPS, DECAY = 1e-8, 0.01  # of AdamW
@@ -69,18 +69,3 @@ def one_step(moving: Moving, _steps: int, lr: float) -> tuple[list[Tensor], Bool
     for value, start in zip(values, moving.starts.values(), strict=True):
         value.masked_fill_(~over(applied, value), start)
     return values, applied
-
-
-def several_steps(moving: Moving, steps: int, lr: float) -> tuple[list[Tensor], Bool[Tensor, " b"]]:
-    """Return the same after any number of steps, by the loop that all methods share."""
-    leaves = [value.clone().requires_grad_() for value in moving.start()]
-
-    def gradients(_: int) -> tuple[Tensor, list[list[Tensor]]]:
-        with torch.enable_grad():
-            values = [leaf.detach().requires_grad_() for leaf in leaves]
-            found = moving.losses(moving.text_of(values))
-            return found.detach(), [list(torch.autograd.grad(found.sum(), values))]
-
-    optimizer = torch.optim.AdamW(leaves, lr=lr, weight_decay=DECAY, eps=EPS)
-    _, applied = descend([leaves], [moving.start()], [optimizer], range(steps), gradients, stacked=True)
-    return [leaf.detach() for leaf in leaves], applied

@@ -20,10 +20,8 @@ from tpt_lib.tuning.descent import warn_not_applied
 
 __all__ = ["tps_predict"]
 
-PRESETS = on_each(FINE_GRAINED, lr=1e-3)
 
-
-@method(name="tps", title="TPS", paper="Sui et al., WACV 2025", published="TPS", presets=PRESETS)
+@method(name="tps", title="TPS", paper="Sui et al., WACV 2025", published="TPS", presets=on_each(FINE_GRAINED, lr=1e-3))
 def tps_predict(
     model: ClipLike,
     prompts: ClassPrompts,

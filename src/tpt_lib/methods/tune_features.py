@@ -9,10 +9,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tpt_lib.logits import unchecked_logits
-from tpt_lib.methods.moved_features import Moving, Variant, one_step, several_steps
+from tpt_lib.methods.moved_features import DECAY, EPS, Moving, Variant, one_step
 from tpt_lib.methods.view_average import selected_rows
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
+from tpt_lib.tuning.descent import descend
 
 
 @dataclass(frozen=True)
@@ -51,3 +52,18 @@ def tune_features(
         values, applied = (one_step if steps == 1 else several_steps)(moving, steps, lr)
         after, before = moving.text_of(values), marginal_entropy(selected_rows(logits, selected))
         return TunedFeatures(after, logits, before, moving.losses(after), selected, applied)
+
+
+def several_steps(moving: Moving, steps: int, lr: float) -> tuple[list[Tensor], Bool[Tensor, " b"]]:
+    """Return what ``one_step`` does after any number of steps, by the loop that all methods share."""
+    leaves = [value.clone().requires_grad_() for value in moving.start()]
+
+    def gradients(_: int) -> tuple[Tensor, list[list[Tensor]]]:
+        with torch.enable_grad():
+            values = [leaf.detach().requires_grad_() for leaf in leaves]
+            found = moving.losses(moving.text_of(values))
+            return found.detach(), [list(torch.autograd.grad(found.sum(), values))]
+
+    optimizer = torch.optim.AdamW(leaves, lr=lr, weight_decay=DECAY, eps=EPS)
+    _, applied = descend([leaves], [moving.start()], [optimizer], range(steps), gradients, stacked=True)
+    return [leaf.detach() for leaf in leaves], applied
