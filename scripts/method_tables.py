@@ -12,21 +12,21 @@ from tpt_lib.methods import MethodEntry
 
 BASELINE = "zero_shot"
 BACKBONE = "ViT-B/16"
-COSTLY = {"dynaprompt": "takes an hour for these streams, so only `--only dynaprompt` measures it"}
+COSTLY = {"dynaprompt": "is slow on these streams, so only `--only dynaprompt` measures it"}
 COLUMNS = ("accuracy", "gain", "fixed / broken", "p", "ECE", "ms", "launches", "MB")
 Numbers = Mapping[str, Any]
 SECTION = """## On drawings
 
-Each method on the [embedded model](tiny.md), with its defaults: {drawings} names, evenly spaced over the {names} of the
-vocabulary, drawn in each of the {styles} held-out styles, {n} drawings in all. All {names} names are classes. {views} crops
-per drawing, from a store of features in float32. {machines} The command was `python scripts/methods.py{options}`.
+Each method was run on the [embedded model](tiny.md) with its defaults. The drawings are {drawings} names, evenly spaced over
+the {names} of the vocabulary, in each of the {styles} held-out styles: {n} drawings in all. All {names} names are classes. Each
+drawing has {views} crops, in a store of features in float32. {machines} The command was `python scripts/methods.py{options}`.
 
-What a gain here shows: that the method works as it should on images that the model was not trained for. What it does not
-show: how much it gains on photographs, with a larger model, or with other classes. This is one small model, emoji and one
-vocabulary; the model's training was chosen on noto-v1, one of the styles. Nearly every crop of a drawing shows the thing,
+A gain here shows that the method works as it should on images that the model was not trained for. It does not show how much
+the method gains on photographs, with a larger model, or with other classes. This is one small model, emoji and one
+vocabulary; the model's training was chosen on noto-v1, one of the styles. Nearly every crop of a drawing shows the object,
 unlike crops of a photograph. Published gains are no better a guide: under a common protocol, with RN50 and the same texts
 and views, later work (*The Illusion of Progress?*, 2025) finds at most about 1.5 points over TPT for any of these methods.
-Check it on your own data:
+Compare methods on your own data:
 
 <!-- not run: FOLDER is a folder of yours -->
 ```bash
@@ -42,14 +42,14 @@ tpt-lib compare --dataset FOLDER --methods all
 The columns:
 
 - *accuracy*: percent over all drawings, mean and standard deviation over {seeds} seeds of the views.
-- *gain*: points over zero-shot with a 95% interval, paired by drawing; each drawing counts with its mean over seeds,
+- *gain*: points over zero-shot with a 95% interval, paired by drawing. The value of a drawing is its mean over seeds,
   because its seeds are not independent. The interval is too narrow where few drawings differ; *p* is exact.
-- *fixed / broken*: drawings that only the method got right, and that only zero-shot did; mean over seeds.
+- *fixed / broken*: drawings that only the method got right / that only zero-shot got right; mean over seeds.
 - *p*: McNemar's exact test against zero-shot over all drawings, for each seed; median (min-max).
 - *ECE*: calibration error in percent, 15 bins. Empty where confidences are votes or scores.
 - *ms*: milliseconds of processor time per image of the method alone, one image at a time on one thread; median (min) of
   {timed} images. Views and features are shared by all methods and not included, nor is what the first image computes, such
-  as the texts of a template ensemble. [Benchmarks](benchmarks.md) has times on a quiet machine.
+  as the texts of a template ensemble. [Speed and memory](benchmarks.md) has times on a quiet machine.
 - *launches*: operations that one image launches on a simulated accelerator, with a text tower of ViT-B/16's depth, 200
   classes and 64 views, as in [the page on GPUs](gpu.md#what-is-counted).
 - *MB*: peak memory above what was held before an image. Small peaks are below the noise.
@@ -64,9 +64,9 @@ Accuracy by style, mean and standard deviation over seeds:
 
 ### Streams of drawings
 
-Online methods see all {n} drawings of the {styles} styles as one stream, in {orders} shuffled orders with views of their
-own. A name comes {styles} times, once per style. TENT has no views: it learns from batches of 16 plain drawings, and its
-milliseconds include encoding them, forward and backward. Deviations are those over orders, and the columns are those above.
+Online methods see all {n} drawings of the {styles} styles as one stream, in {orders} shuffled orders, each with its own
+views. A name comes {styles} times, once per style. TENT has no views: it learns from batches of 16 plain drawings, and its
+milliseconds include encoding them, forward and backward. Deviations are over orders. The columns are as above.
 
 {streamed}
 
@@ -201,8 +201,8 @@ def verdict(entries: Sequence[MethodEntry], found: Mapping[str, Numbers]) -> str
     below = [title for title, own in known if own["gain"] < -own["half"]]
     return (
         f"The interval of the gain is above 0 for {listed(above)} and below 0 for {listed(below)}. The other "
-        f"{len(known) - len(above) - len(below)} of {len(known)} methods cannot be told from zero-shot here.\n"
-        f"One in twenty intervals misses the truth, and this table has {len(known)}."
+        f"{len(known) - len(above) - len(below)} of {len(known)} methods cannot be told apart from zero-shot here.\n"
+        f"About one in twenty such intervals misses the true value, and this table has {len(known)}."
     )
 
 

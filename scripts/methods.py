@@ -33,10 +33,11 @@ DEFAULTS = {"drawings": 60, "views": 64}
 HEAD = ("name", "title", "function", "needs", "paper", "published", "what it does")
 TEMPLATE = """# Methods
 
-Written by `python scripts/methods.py` from the registry and from runs on the embedded model. `classify`, `compare`,
-`evaluate` and the command line take a method by its *name*. Tables and reports show its *title*, and reports the numbers
-that [the paper](reproducing.md), or for later methods another source below, *published* for it. [Comparing
-methods](comparing.md#methods-after-tpt) says when to use which.
+These are all registered methods. `classify`, `compare`, `evaluate` and the command line take a method by its *name*. Tables
+and reports show its *title*. Reports also show the numbers of the row that is named under *published*, from [the
+paper](reproducing.md) or, for later methods, from [other sources](#published-numbers). [Comparing
+methods](comparing.md#methods-after-tpt) says when to use which. `python scripts/methods.py` writes this page from the registry
+and from runs on the embedded model.
 
 {table}
 
@@ -44,9 +45,9 @@ These learn from a stream, so results depend on the order of the images. [Stream
 
 {online}
 
-Confidences of {votes} are shares of votes or scores, not probabilities, so reports leave their calibration empty.
+The confidences of {votes} are shares of votes or scores, not probabilities, so reports leave their calibration empty.
 
-`tpt.list_methods()` and `tpt.list_methods(online=True)` return the names, `tpt.get_method(name)` an entry, and
+`tpt.list_methods()` and `tpt.list_methods(online=True)` return the names, `tpt.get_method(name)` returns an entry, and
 `tpt-lib methods` prints the registry.
 
 Some functions are not in the registry because they have another shape: `methods.prompt_ensemble_predict` takes several
@@ -57,14 +58,15 @@ prompts, `memo_classify` takes any classifier, and `bongard_tpt` and `bongard_pr
 
 Defaults are the authors' settings for ImageNet. `preset="imagenet-a"` in `classify`, `compare`, `evaluate` and `get_method`
 gives those for another dataset of the paper, and `evaluate(…, preset="dataset")` those for the dataset that is evaluated. A
-keyword of `functools.partial` takes precedence over a preset, a preset over a default.
+keyword of `functools.partial` takes precedence over a preset, and a preset takes precedence over a default.
 
 {presets}
 
 ## Published numbers
 
 Top-1 accuracy and calibration error (ECE) in percent, as published. They are not measured here, and sources differ in texts,
-views and data. *ood* is the mean of ImageNet's four variants, *fine-grained* that of the ten sets of the paper's table 2.
+views and data. *ood* is the mean of ImageNet's four variants, and *fine-grained* is the mean of the ten sets of the paper's
+table 2.
 
 {published}
 
@@ -74,7 +76,7 @@ RLCF's reward, ViT-L/14, is more accurate alone than the smaller model that it r
 
 ## Two contracts
 
-**Episodic**: `method(model, prompts, features) -> Prediction` (`methods.Method`). `features` are those of one image's
+**Episodic**: `method(model, prompts, features) -> Prediction` (`methods.Method`). `features` are the features of one image's
 views `(N, E)`, with the plain image in row 0, or of several images `(B, N, E)`. Nothing carries over from one image to
 the next, so order, batches, workers and ranks do not change results. The methods of the first table are episodic.
 
@@ -83,10 +85,10 @@ the next, so order, batches, workers and ranks do not change results. The method
 whose shapes never change, so it can be saved. Results depend on the images' order. `methods.stream` and `evaluate` run online
 methods, and `classify` takes a list of images as a stream; `compare` refuses them. [Streams of images](streams.md) has more.
 
-A method declares what it *needs*: `"features"` or `"views"` of one image's views, `"images"` for a batch of images, or
-`"reward"` for a second model. A method that needs views is called as `method(model, prompts, views)` with the views
-`(N, 3, H, W)` of one image. A method that needs a reward is called as `method(model, prompts, features, reward=…)` with a list
-of similarities `(N, K)`, or `(B, N, K)`, one for each reward model.
+A method declares what it *needs*: `"features"` for the features of one image's views, `"views"` for the views themselves,
+`"images"` for a batch of images, or `"reward"` for a second model. A method that needs views is called as
+`method(model, prompts, views)` with the views `(N, 3, H, W)` of one image. A method that needs a reward is called as
+`method(model, prompts, features, reward=…)` with a list of similarities `(N, K)`, or `(B, N, K)`, one for each reward model.
 
 [Comparing methods](comparing.md#a-method-of-your-own) shows how to add one.
 """

@@ -15,8 +15,8 @@ LICENSES = {
     "fluent": "MIT, Microsoft",
 }
 
-EARLIER = """An earlier run of the command on another machine gave different weights from the same seeds, most likely because that machine rounds differently. The later run is
-shipped, not the better one. In the earlier run, with seeds 1 and 0, TPT took noto-v1 from 70.2 to 72.3 and from 70.0 to 71.2, emojione-monotone from 90.9 to 93.0 and from 90.0 to 90.2,
+EARLIER = """An earlier run of the command on another machine gave different weights from the same seeds, most likely because that machine rounds differently. The shipped
+weights are those of the later run, not of the better one. In the earlier run, with seeds 1 and 0, TPT took noto-v1 from 70.2 to 72.3 and from 70.0 to 71.2, emojione-monotone from 90.9 to 93.0 and from 90.0 to 90.2,
 fluent-emoji-high-contrast from 97.0 to 97.0 and from 97.2 to 97.0, and openmoji from 44.7 to 47.7 and from 45.3 to 47.9. All styles but noto-v1 together gained +1.3 ± 0.7, p = 0.0008."""
 
 
@@ -39,9 +39,10 @@ def write_card(
     first = next(row for row in rows if row["style"] == CHOSEN_ON)
     return f"""# The embedded model
 
-`tpt_lib.load_tiny()` loads a CLIP with 4 million parameters ({size / 1e6:.1f} MB in 8 bits) trained on emoji: {names} names, drawn by several artists. It shows
-test-time prompt tuning offline, on drawings in a style it has not seen. The tests and notebooks run on it.
-`tpt_lib.load_tiny_drawings(style)` loads the drawings, `tpt_lib.load_tiny_bongard(seed)` loads Bongard problems made of them, and `tpt-lib demo` shows everything.
+`tpt_lib.load_tiny()` loads a CLIP with 4 million parameters ({size / 1e6:.1f} MB in 8 bits) trained on emoji: {names} names, drawn by several artists. It
+shows test-time prompt tuning offline, on drawings in a style that it was not trained on. The tests and notebooks use it.
+`tpt_lib.load_tiny_drawings(style)` loads the drawings, `tpt_lib.load_tiny_bongard(seed)` loads Bongard problems made of them, and `tpt-lib demo`
+compares methods on them.
 
 ```python
 import tpt_lib as tpt
@@ -54,19 +55,20 @@ for image, label in drawings.samples:
 ## Results
 
 Accuracy (%) on drawings in held-out styles, one per name, with the paper's settings: 64 crops, the 10% most confident, one AdamW step of 5e-3. Every training setting
-was chosen on {CHOSEN_ON}. The other styles were measured once per run, with the weights as they are stored. The shipped weights are those of seed {seeds[0]}, which
+was chosen on {CHOSEN_ON}. The other styles were measured once per run, with the weights as stored. The shipped weights are those of seed {seeds[0]}, which
 did best on {CHOSEN_ON}. {" and ".join(ELSEWHERE)}, which is not in the package, is the hardest style. On the black and white styles zero-shot leaves little to improve.
 
 {_table(rows)}
 
 {_pooled(pools)}
 
-Gains are in points, with a 95% interval. The seeds see the same drawings, so the row of the shipped weights is the one to trust.
+Gains are in points, with a 95% interval. The seeds were measured on the same drawings, so their predictions are not
+independent; trust the row of the shipped weights.
 
 {EARLIER}
 
-A *random step* is as large as TPT's, in a direction that has nothing to do with the image. *Averaged* is the mean prediction of all 64 views, without tuning. It is mostly
-better here, at lower cost, because crops show details that a whole drawing of 32 pixels does not. *ECE* is the calibration error (15 bins) before and after TPT. Tuning for low
+A *random step* is as large as TPT's step, in a random direction. *Averaged* is the mean prediction of all 64 views, without
+tuning. It is mostly better here, at lower cost, because crops show details that a whole drawing of 32 pixels does not. *ECE* is the calibration error (15 bins) before and after TPT. Tuning for low
 entropy makes predictions more confident, which helps where zero-shot is underconfident and hurts elsewhere.
 
 Other settings of TPT on {CHOSEN_ON}, seed {seeds[0]} (zero-shot {first["zero-shot"]:.1f}, TPT as above {first["TPT"]:.1f}):
@@ -85,8 +87,9 @@ writes weights, sheets and this page. That took {minutes:.0f} minutes on 2 cores
 machine they may differ.
 
 - Data: {", ".join(f"`{style}` {version}" for style, version in TRAINED.items())} for training; {", ".join(f"`{style}` {version}" for style, version in HELD_OUT.items())} held
-  out; {", ".join(f"`{style}` {version}" for style, version in ELSEWHERE.items())} for one more measurement (packages `@iconify-json/…`); names and categories from `{NAMES[0]}` {NAMES[1]}. The names are those of at most two words that
-  all of the first eight styles have drawn, without names too alike to tell apart.
+  out; {", ".join(f"`{style}` {version}" for style, version in ELSEWHERE.items())} for one more measurement (packages
+  `@iconify-json/…`); names and categories from `{NAMES[0]}` {NAMES[1]}. The names have at
+  most two words, and all of the first eight styles have drawn them. Names too similar to tell apart are left out.
 - Architecture: open_clip's `CLIP`, embedding 192; image tower ModifiedResNet (1, 2, 2, 1) of width 24 at 32 pixels; text tower of width 128, 4 heads, 3 layers,
   context 32, CLIP's tokenizer.
 - Stage 1, the image tower: cosine softmax over a free vector for each name, {STEPS} steps of {BATCH} drawings, Muon ({MUON_RATE:g}) for kernels and AdamW ({RATE:g}) for
@@ -94,7 +97,8 @@ machine they may differ.
 - Stage 2, the text tower: CLIP's symmetric loss on features of {PASSES} augmented passes, {TEXT_STEPS} steps of all names, AdamW {TEXT_RATE:g}, noise with standard deviation {NOISE:g} on
   the tokens; half of the captions are generic ("a photo of a …"), half say what was done to the drawing ("a line drawing of a …").
 - Token embeddings are not trained: they are drawn from a fixed seed with CLIP's standard deviation of 0.02, so they need not be stored, any text works, and TPT's step is as large
-  relative to them as in CLIP. (In two trials with trained embeddings TPT gained 0.2 and 0.4 points on {CHOSEN_ON}.) A class name with a word that was in no caption gives a warning.
+  relative to them as in CLIP. (In two trials with trained embeddings TPT gained 0.2 and 0.4 points on {CHOSEN_ON}.) A class name with a word that no caption had raises a
+  warning.
 - On disk: 8 bits per weight and a scale per row.
 
 ## Licenses
@@ -104,8 +108,9 @@ noto-v1, emojione-monotone and fluent-emoji-high-contrast, rasterized at 96 pixe
 
 ## What it is not for
 
-Use it only to try methods and to run tests. It knows {names} names of things in drawings, but no photographs and no people, and its answers are not reliable. A gain here shows that a
-method works as it should; how much it gains on photographs has to be measured with CLIP's own weights.
+Use it only to try methods and to run tests. It knows {names} names of things in drawings, but no photographs and no people, and its answers are not
+reliable. A gain here shows that a method works as it should. How much it gains on photographs has to be measured with a real
+CLIP.
 """
 
 

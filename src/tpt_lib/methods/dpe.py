@@ -83,7 +83,7 @@ def dpe(
     recipe: SummaryRecipe = "views",
     read: SummaryRecipe = "plain",
 ) -> OnlineMethod[DpeState]:
-    r"""Return DPE: residuals of text and image prototypes, tuned to each image, of which the text's carry over.
+    r"""Return DPE: text and image prototypes, both tuned to each image; the text prototypes carry over.
 
     With text prototypes :math:`\mathbf w_k`, and :math:`\mathbf u_k` the normalized mean of the images cached for class k:
 

@@ -39,7 +39,7 @@ class DynapromptState:
 def dynaprompt(
     *, rule: Rule = "intended", size: int = 12, fraction: float = 0.1, lr: float = 5e-3
 ) -> OnlineMethod[DynapromptState]:
-    r"""Return DynaPrompt: the prompts of a buffer that are surer than the oldest are tuned with it, and vote.
+    r"""Return DynaPrompt: the oldest prompt of a buffer and those more confident than it are tuned and averaged.
 
     Each prompt :math:`j` has the mean entropy :math:`e_j` of the views, and :math:`d_j`, by how much the largest logit of the
     plain image exceeds that of the other views on average. With the oldest prompt :math:`o`:
