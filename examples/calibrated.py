@@ -1,7 +1,7 @@
-"""Calibrated TPT in five lines: keep the text features of the classes spread out while tuning.
+"""Calibrate TPT with a regularizer: keep the text features of the classes spread out while tuning.
 
-Entropy minimization makes predictions overconfident. C-TPT (Yoon et al., ICLR 2024) subtracts the mean distance of the text
-features from their center from the objective.
+Entropy minimization makes predictions overconfident. C-TPT (Yoon et al., ICLR 2024) measures the spread of the text features by
+their mean distance from their center, and subtracts it from the objective.
 """
 
 import open_clip

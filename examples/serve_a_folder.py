@@ -1,4 +1,4 @@
-"""Classify images one by one as they arrive in a folder, with a method that learns from them, and keep what it learned.
+"""Classify images one by one as they arrive in a folder, with a method that learns from them, and save what it learned.
 
 ``serve`` waits for new files and saves the state every few images. Started again, it continues where it stopped. Here a thread
 fills the folder with drawings, and the embedded model classifies them, so the example runs without a download.
@@ -31,7 +31,7 @@ def arrivals(folder: Path, done: set[str], patience: float) -> Iterator[Path]:
 def serve(
     model: tpt.ClipLike, prompts: tpt.ClassPrompts, folder: Path, memory: Path, *, patience: float = 1.0, every: int = 5
 ) -> dict[str, str]:
-    """Classify the images of a folder that is being filled; the state and the names of what was seen are in ``memory``."""
+    """Classify the images of a folder that is being filled. ``memory`` is the folder of the state and of the names seen."""
     method, state_file, seen_file = tpt.methods.tda(), memory / "state.safetensors", memory / "seen.txt"
     seen = seen_file.read_text().split("\n") if seen_file.exists() else []
     state = tpt.methods.load_state(method, state_file, model, prompts) if seen else method.init(model, prompts)
@@ -58,7 +58,7 @@ def serve(
 
 
 def fill(folder: Path, drawings: tpt.EvalSet, numbers: range) -> None:
-    """Write drawings to the folder one by one, each under its final name when it is whole."""
+    """Write drawings to the folder one by one, each under its final name when it is complete."""
     for number in numbers:
         partial = folder / f"{number:03}.partial"
         PIL.Image.fromarray(drawings.samples[number][0].permute(1, 2, 0).numpy()).save(partial, format="png")
