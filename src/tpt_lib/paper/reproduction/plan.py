@@ -1,0 +1,245 @@
+"""Plan a reproduction: what is there, what is missing, how long it takes and how much disk it needs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpt_lib.evaluation.metrics import require_torchmetrics
+from tpt_lib.evaluation.run.fill_store import shown_bytes
+from tpt_lib.evaluation.table import Table
+from tpt_lib.models.identity import identify
+from tpt_lib.models.protocol import ClipLike
+from tpt_lib.paper.reproduction.definitions import Experiment, find_experiment, listed, paper_experiments
+from tpt_lib.paper.reproduction.estimate import Estimate, estimate
+from tpt_lib.paper.reproduction.followers import ALL, follower_experiments
+from tpt_lib.paper.reproduction.jobs import Job, Learned, jobs_of, lacking
+from tpt_lib.paper.reproduction.sources import Source, find_source
+from tpt_lib.paper.reproduction.texts import duration, slug
+from tpt_lib.prompts.checkpoints import load_prompt
+from tpt_lib.prompts.class_prompts import class_prompts
+from tpt_lib.prompts.contexts import LearnedPrompt
+from tpt_lib.types import PathLike
+
+__all__ = ["Plan", "list_experiments", "plan_experiment"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """What ``reproduce`` would do, and what it lacks. It prints as text.
+
+    Attributes:
+        experiment: the rows, columns and seeds.
+        model: the model.
+        reward: the second CLIP of methods that need one, or None.
+        learned: the learned prompts, by kind.
+        out: the folder of the results of this model.
+        sources: the datasets by label, those that are missing included.
+        jobs: the runs.
+        skipped: for each row that is not run, why.
+        estimate: what is left to do, its seconds and its bytes.
+        free: free bytes on the disk of ``out``.
+    """
+
+    experiment: Experiment
+    model: ClipLike
+    reward: ClipLike | None
+    learned: Learned
+    out: Path
+    sources: Mapping[str, Source]
+    jobs: tuple[Job, ...]
+    skipped: Mapping[str, str]
+    estimate: Estimate
+    free: int
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model in run files."""
+        return identify(self.model)["model"]
+
+    @property
+    def missing(self) -> list[Source]:
+        """The datasets that cannot be used."""
+        return [source for source in self.sources.values() if source.data is None]
+
+    def lines(self) -> list[str]:
+        """Return the plan as lines of text."""
+        there = [source for source in self.sources.values() if source.data is not None]
+        rows = list(dict.fromkeys(job.row.name for job in self.jobs))
+        lines = [f"{self.experiment.name}: {self.experiment.title}, with {self.model_name}"]
+        lines.append(f"  rows: {'; '.join(rows) or 'none'}. Seeds {', '.join(map(str, self.experiment.seeds))}")
+        lines += [f"  not run: {name}: {why}" for name, why in self.skipped.items()]
+        for source in there:
+            size = len(source.data or ())
+            lines.append(
+                f"  found: {source.label}, {size} {'problems' if source.of_problems else 'images'}" + _part(source)
+            )
+        lines += self._missing_lines()
+        if not self.has_numbers:
+            lines.append(
+                f"  no numbers of this experiment were published for {self.model_name}, so nothing is compared"
+            )
+        left = self.estimate
+        lines.append(
+            f"  left to do: {left.images} images to encode, {duration(left.encoding)}; {left.rows} rows of "
+            f"{len(self.jobs)} runs to evaluate, {duration(left.tuning)} of tuning"
+        )
+        lines.append(
+            f"  disk: {shown_bytes(left.bytes)} are needed and {shown_bytes(self.free)} are free in {self.out}"
+        )
+        return lines
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether a number was published for this model in any row that is run."""
+        one = self.experiment
+        pairs = [(row, column) for row in one.rows if row.name not in self.skipped for column in one.columns_of(row)]
+        return any(one.number(row, column, self.model_name) for row, column in pairs)
+
+    def _missing_lines(self) -> list[str]:
+        """Return a line per dataset that cannot be used; splits of one dataset share a line."""
+        groups: dict[str, list[Source]] = {}
+        for source in self.missing:
+            groups.setdefault(source.name, []).append(source)
+        lines = []
+        for first, *others in groups.values():
+            more = f" and {len(others)} more splits" if others else ""
+            problem = first.problem.split(". Expected")[0].removeprefix(f"{first.name}: ")
+            lines.append(f"  missing: {first.label}{more}: {problem}. Wanted: {first.layout}")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan in types that JSON has."""
+        return {
+            "experiment": self.experiment.name,
+            "title": self.experiment.title,
+            "model": self.model_name,
+            "out": str(self.out),
+            "runs": [str(job.out) for job in self.jobs],
+            "parts": {one.label: one.part for one in self.sources.values() if one.part},
+            "missing": {one.label: {"problem": one.problem, "layout": one.layout} for one in self.missing},
+            "not_run": dict(self.skipped),
+            "left": vars(self.estimate) | {"bytes": self.estimate.bytes},
+            "free": self.free,
+        }
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def list_experiments(*, followers: bool = False, model: str = "ViT-B/16") -> Table:
+    """List the tables and figures of the paper, with what is run of each, or why it is not.
+
+    Args:
+        followers: whether to list the published numbers of later methods instead (default False).
+        model: the model whose published numbers are meant, for ``followers``.
+
+    Returns:
+        A row per experiment: ``name``, ``title`` and ``what is run``.
+
+    >>> list_experiments().column("name")[:3]
+    ['table1', 'table2', 'table3']
+    """
+    return listed(follower_experiments(model) if followers else paper_experiments())
+
+
+def plan_experiment(
+    model: ClipLike,
+    name: str | None,
+    root: PathLike,
+    *,
+    out: PathLike,
+    coop: Sequence[PathLike] = (),
+    cocoop: Sequence[PathLike] = (),
+    reward: ClipLike | None = None,
+    subset: bool = False,
+    limit: int | None = None,
+    followers: bool = False,
+) -> Plan:
+    """Say what ``reproduce`` would do: rows, datasets that are missing, time and disk. Nothing is written.
+
+    The time is estimated from one image and one step, which are measured.
+
+    Args:
+        model: the model; the paper's are CLIP's RN50 and ViT-B/16 with OpenAI's weights.
+        name: one of ``list_experiments()``, such as ``"table1"``. None is for ``followers``: all of them.
+        root: the folder that has the datasets.
+        out: the folder of all results, with a folder for each model: stores, run files and pages.
+        coop: checkpoints of CoOp's prompts, learned on ImageNet; three for tables 5, 6 and 7.
+        cocoop: the same for CoCoOp.
+        reward: a second CLIP, for RLCF.
+        subset: whether to accept incomplete datasets (default False). Their results are not compared.
+        limit: number of samples per dataset to use, evenly spaced (default: all). Results are not compared.
+        followers: whether the experiment is one of later methods (default False).
+
+    Returns:
+        The plan, for ``reproduce``.
+
+    Raises:
+        ValueError: if there is no such experiment, or it cannot be run, or a checkpoint does not fit.
+        FileNotFoundError: if ``root`` or a checkpoint is missing.
+
+    >>> plan = plan_experiment(model, "table1", folder, out=folder / "results")
+    >>> [source.label for source in plan.missing][:2], plan.jobs
+    (['imagenet', 'imagenet-a'], ())
+    """
+    require_torchmetrics()
+    model_name = identify(model)["model"]
+    if name is None and not followers:
+        raise ValueError("plan_experiment: name is missing; pass one of list_experiments(), such as 'table1'")
+    known = follower_experiments(model_name) if followers else paper_experiments()
+    experiment = find_experiment(name or ALL, known)
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"plan_experiment: the root {str(root)!r} is not a folder")
+    if limit is not None and limit < 1:
+        raise ValueError(f"plan_experiment: limit must be at least 1, but got {limit}")
+    learned = {"coop": _learned(model, "coop", coop), "cocoop": _learned(model, "cocoop", cocoop)}
+    skipped = {row.name: row.why or lacking(row, experiment.seeds, learned, reward) for row in experiment.rows}
+    rows = [row for row in experiment.rows if not skipped[row.name]]
+    labels = dict.fromkeys(label for row in rows for label in experiment.datasets_of(row))
+    sources = {label: find_source(label, folder, subset=subset, limit=limit) for label in labels}
+    place = Path(out) / slug(model_name)
+    views = max([64, *(row.views for row in rows)])
+    jobs = [
+        job
+        for label, source in sources.items()
+        for row in rows
+        if source.data is not None and label in experiment.datasets_of(row)
+        for job in jobs_of(row, source, experiment.seeds, place, views)
+    ]
+    above = next(path for path in (place, *place.absolute().parents) if path.is_dir())
+    return Plan(
+        experiment,
+        model,
+        reward,
+        learned,
+        place,
+        sources,
+        tuple(jobs),
+        {row: why for row, why in skipped.items() if why},
+        estimate(model, reward, jobs, views),
+        shutil.disk_usage(above).free,
+    )
+
+
+def _learned(model: ClipLike, kind: str, files: Sequence[PathLike]) -> list[LearnedPrompt]:
+    """Return learned prompts that fit the model and are of the kind they are said to be."""
+    found = []
+    for file in files:
+        prompt = load_prompt(file)
+        if (prompt.meta_net is None) == (kind == "cocoop"):
+            raise ValueError(
+                f"plan_experiment: {str(file)!r} has {'no ' if prompt.meta_net is None else 'a '}network of CoCoOp, so it is "
+                f"not what {kind} wants; pass it as {'coop' if prompt.meta_net is None else 'cocoop'}"
+            )
+        class_prompts(model, ["thing"], context=prompt)
+        found.append(prompt)
+    return found
+
+
+def _part(source: Source) -> str:
+    return f" ({source.part}: not compared)" if source.part else ""
