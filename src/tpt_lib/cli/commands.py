@@ -180,7 +180,9 @@ def report(args: Namespace) -> int:
 
 def reproduce(args: Namespace) -> int:
     if args.list:
-        table = paper.list_experiments(followers=args.from_followers, model=args.model)
+        given = ("experiment", "root", "dry_run", "coop", "cocoop", "reward", "subset", "limit")
+        refuse(args, given, "no effect with --list; leave it out")
+        table = paper.list_experiments(followers=args.model if args.from_followers else None)
         _print_json(table.to_dict()) if args.json else print(table)
         return 0
     if args.experiment is None and not args.from_followers:
@@ -188,10 +190,9 @@ def reproduce(args: Namespace) -> int:
     if args.root is None:
         raise ValueError("--root is missing: pass the folder that has the datasets")
     reward = None if args.reward is None else reward_of(args, args.reward)
-    options: dict[str, Any] = {name: getattr(args, name) for name in ("out", "coop", "cocoop", "subset", "limit")}
-    plan = paper.plan_experiment(
-        model_of(args), args.experiment, args.root, reward=reward, followers=args.from_followers, **options
-    )
+    options: dict[str, Any] = {name: getattr(args, name) for name in ("out", "subset", "limit")}
+    options |= {"coop": args.coop or (), "cocoop": args.cocoop or (), "followers": args.from_followers}
+    plan = paper.plan_experiment(model_of(args), args.experiment, args.root, reward=reward, **options)
     if not args.json:
         print(plan, flush=True)
     if args.dry_run:

@@ -230,12 +230,8 @@ def _reproduce(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--dry-run", action="store_true", help="only say what would be done, how long it takes and how much disk"
     )
-    command.add_argument(
-        "--coop", nargs="+", default=[], metavar="FILE", help="checkpoints of CoOp, learned on ImageNet"
-    )
-    command.add_argument(
-        "--cocoop", nargs="+", default=[], metavar="FILE", help="checkpoints of CoCoOp, learned on ImageNet"
-    )
+    command.add_argument("--coop", nargs="+", metavar="FILE", help="checkpoints of CoOp, learned on ImageNet")
+    command.add_argument("--cocoop", nargs="+", metavar="FILE", help="checkpoints of CoCoOp, learned on ImageNet")
     command.add_argument("--reward", metavar="MODEL[:TAG]", help="second CLIP for RLCF, such as 'ViT-L-14:openai'")
     command.add_argument(
         "--subset", action="store_true", help="accept incomplete datasets; their results are not compared"

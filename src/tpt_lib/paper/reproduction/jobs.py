@@ -22,7 +22,7 @@ from tpt_lib.paper.reproduction.texts import slug
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
 from tpt_lib.prompts.contexts import LearnedPrompt
 
-__all__ = ["Job", "Learned", "jobs_of", "lacking", "method_of", "needs_reward", "preset_of"]
+__all__ = ["Job", "Learned", "check_used", "jobs_of", "lacking", "method_of", "needs_reward", "preset_of"]
 
 Learned = Mapping[str, Sequence[LearnedPrompt]]
 
@@ -93,9 +93,17 @@ def lacking(row: Row, seeds: Sequence[int], learned: Learned, reward: ClipLike |
     return ""
 
 
+def check_used(rows: Sequence[Row], given: Mapping[str, bool]) -> None:
+    """Refuse learned prompts or a reward that no row uses, given as names with whether they were passed."""
+    used = {_kind(context) for row in rows for context in row.contexts}
+    used |= {"reward" for row in rows if needs_reward(row)}
+    if extra := [name for name, passed in given.items() if passed and name not in used]:
+        raise ValueError(f"plan_experiment: none of the rows uses {' or '.join(extra)}; leave it out")
+
+
 def needs_reward(row: Row) -> bool:
     """Return whether a row needs a second model."""
-    return "reward" in get_method(row.method).needs
+    return bool(row.method) and "reward" in get_method(row.method).needs
 
 
 def preset_of(job: Job) -> str | None:

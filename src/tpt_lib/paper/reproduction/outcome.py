@@ -12,7 +12,6 @@ from typing import Any
 from tpt_lib.evaluation.metrics import mean_std
 from tpt_lib.evaluation.published import model_key
 from tpt_lib.evaluation.table import Table
-from tpt_lib.models.identity import identify
 from tpt_lib.paper.reproduction.definitions import Row
 from tpt_lib.paper.reproduction.jobs import Job
 from tpt_lib.paper.reproduction.page import page
@@ -131,7 +130,7 @@ class Reproduction:
 
     def _other_reward(self, row: Row) -> str:
         """Return how the second model differs from the published one, or an empty string."""
-        name = "" if self.plan.reward is None else identify(self.plan.reward)["model"]
+        name = self.plan.reward_name
         return (
             f"the reward is {name}, not {row.reward}" if row.reward and model_key(name) != model_key(row.reward) else ""
         )

@@ -16,7 +16,7 @@ from tpt_lib.models.protocol import ClipLike
 from tpt_lib.paper.reproduction.definitions import Experiment, find_experiment, listed, paper_experiments
 from tpt_lib.paper.reproduction.estimate import Estimate, estimate
 from tpt_lib.paper.reproduction.followers import ALL, follower_experiments
-from tpt_lib.paper.reproduction.jobs import Job, Learned, jobs_of, lacking
+from tpt_lib.paper.reproduction.jobs import Job, Learned, check_used, jobs_of, lacking
 from tpt_lib.paper.reproduction.sources import Source, find_source
 from tpt_lib.paper.reproduction.texts import duration, slug
 from tpt_lib.prompts.checkpoints import load_prompt
@@ -34,7 +34,9 @@ class Plan:
     Attributes:
         experiment: the rows, columns and seeds.
         model: the model.
+        model_name: its name in run files.
         reward: the second CLIP of methods that need one, or None.
+        reward_name: its name, or an empty string.
         learned: the learned prompts, by kind.
         out: the folder of the results of this model.
         sources: the datasets by label, those that are missing included.
@@ -46,7 +48,9 @@ class Plan:
 
     experiment: Experiment
     model: ClipLike
+    model_name: str
     reward: ClipLike | None
+    reward_name: str
     learned: Learned
     out: Path
     sources: Mapping[str, Source]
@@ -54,11 +58,6 @@ class Plan:
     skipped: Mapping[str, str]
     estimate: Estimate
     free: int
-
-    @property
-    def model_name(self) -> str:
-        """The name of the model in run files."""
-        return identify(self.model)["model"]
 
     @property
     def missing(self) -> list[Source]:
@@ -130,12 +129,12 @@ class Plan:
         return "\n".join(self.lines())
 
 
-def list_experiments(*, followers: bool = False, model: str = "ViT-B/16") -> Table:
+def list_experiments(*, followers: str | None = None) -> Table:
     """List the tables and figures of the paper, with what is run of each, or why it is not.
 
     Args:
-        followers: whether to list the published numbers of later methods instead (default False).
-        model: the model whose published numbers are meant, for ``followers``.
+        followers: a model, such as ``"ViT-B/16"``, to list the numbers that were published for later methods with it instead
+            (default None).
 
     Returns:
         A row per experiment: ``name``, ``title`` and ``what is run``.
@@ -143,7 +142,7 @@ def list_experiments(*, followers: bool = False, model: str = "ViT-B/16") -> Tab
     >>> list_experiments().column("name")[:3]
     ['table1', 'table2', 'table3']
     """
-    return listed(follower_experiments(model) if followers else paper_experiments())
+    return listed(follower_experiments(followers) if followers else paper_experiments())
 
 
 def plan_experiment(
@@ -197,6 +196,7 @@ def plan_experiment(
         raise FileNotFoundError(f"plan_experiment: the root {str(root)!r} is not a folder")
     if limit is not None and limit < 1:
         raise ValueError(f"plan_experiment: limit must be at least 1, but got {limit}")
+    check_used(experiment.rows, {"coop": bool(coop), "cocoop": bool(cocoop), "reward": reward is not None})
     learned = {"coop": _learned(model, "coop", coop), "cocoop": _learned(model, "cocoop", cocoop)}
     skipped = {row.name: row.why or lacking(row, experiment.seeds, learned, reward) for row in experiment.rows}
     rows = [row for row in experiment.rows if not skipped[row.name]]
@@ -215,7 +215,9 @@ def plan_experiment(
     return Plan(
         experiment,
         model,
+        model_name,
         reward,
+        "" if reward is None else identify(reward)["model"],
         learned,
         place,
         sources,

@@ -41,7 +41,7 @@ def reproduce(plan: Plan, *, progress: bool | None = None) -> Reproduction:
         ValueError: if there is nothing to run, or a file of ``out`` belongs to a run with different settings.
         OSError: if the disk has less space than is needed.
 
-    >>> plan = plan_experiment(model, "table1", folder, out=folder / "results")
+    >>> plan = tpt_lib.paper.plan_experiment(model, "table1", folder, out=folder / "results")
     >>> reproduce(plan)
     Traceback (most recent call last):
     ValueError: reproduce: there is nothing to run of table1: none of its datasets was found

@@ -21,7 +21,7 @@ def slug(text: str) -> str:
 def duration(seconds: float) -> str:
     """Return a time for people.
 
-    >>> duration(0.04), duration(90), duration(5400), duration(200_000)
+    >>> duration(0.04), duration(90.0), duration(5400.0), duration(2e5)
     ('under a second', 'about 90 seconds', 'about 90 minutes', 'about 56 hours')
     """
     if seconds < 1:
