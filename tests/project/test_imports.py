@@ -54,7 +54,7 @@ evaluation.run.evaluate evaluation.run.evaluate_bongard evaluation.run evaluatio
 paper.sweeps paper.budgets paper.transfer
 paper.reproduction.texts paper.reproduction.definitions paper.reproduction.followers paper.reproduction.sources
 paper.reproduction.jobs paper.reproduction.cost paper.reproduction.estimate paper.reproduction.plan
-paper.reproduction.page paper.reproduction.outcome paper.reproduction.run paper.reproduction paper
+paper.reproduction.planning paper.reproduction.page paper.reproduction.outcome paper.reproduction.run paper.reproduction paper
 
 plots.figure plots.prediction plots.bongard plots.sweep plots.improvement plots.stream plots.report plots.gallery
 plots.methods plots

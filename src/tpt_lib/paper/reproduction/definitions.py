@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -146,10 +146,8 @@ def read_toml(file: str) -> dict[str, Any]:
 
 def make_row(name: str, keys: Mapping[str, Any], **more: Any) -> Row:
     """Return a row from its keys in a file."""
-    given = {**keys, **more}
-    return replace(
-        Row(name), **{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
-    )
+    given: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in {**keys, **more}.items()}
+    return Row(name, **given)
 
 
 def _experiment(name: str, keys: Mapping[str, Any], rows: Mapping[str, Row]) -> Experiment:

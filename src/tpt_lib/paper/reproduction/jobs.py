@@ -118,7 +118,8 @@ def method_of(model: ClipLike, job: Job, learned: Learned) -> Any:
     keywords = dict(row.settings)
     if "fraction" in keywords:
         keywords["select"] = partial(select_confident, fraction=keywords.pop("fraction"))
-    method: Any = partial(get_method(row.method).predict, **keywords) if keywords else row.method
+    predict: Any = get_method(row.method).predict
+    method: Any = partial(predict, **keywords) if keywords else row.method
 
     def prompts(context: str) -> ClassPrompts:
         if context == "templates":

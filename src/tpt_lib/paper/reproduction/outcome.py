@@ -118,15 +118,12 @@ class Reproduction:
         counts = [min(one.n for one in own) for own in members]
         low, high = interval([fmean(one.top1 or 0.0 for one in own) for own in members], counts)
         number = self.plan.experiment.number(row, column, self.plan.model_name)
-        row_of = {"n": sum(counts), "seeds": len(trials), "ours": ours, "std": std, "low": low, "high": high}
-        row_of |= {
-            "paper": number and number.value,
-            "paper_std": number and number.std,
-            "source": number and number.source,
-        }
+        found = {"n": sum(counts), "seeds": len(trials), "ours": ours, "std": std, "low": low, "high": high}
+        if number is None:
+            return {**found, "paper": None, "paper_std": None, "source": None, "verdict": ""}
         differs = self._other_reward(row) or _differs(members)
-        said = "" if number is None else verdict(ours, low, high, number.value, number.std, differs)
-        return {**row_of, "verdict": said}
+        said = verdict(ours, low, high, number.value, number.std, differs)
+        return {**found, "paper": number.value, "paper_std": number.std, "source": number.source, "verdict": said}
 
     def _other_reward(self, row: Row) -> str:
         """Return how the second model differs from the published one, or an empty string."""
