@@ -80,6 +80,7 @@ def test_a_part_of_a_dataset_is_marked_and_not_compared(root, tmp_path, monkeypa
     assert lines(found, "found: dtd") == ["found: dtd, 3 images (3 of 6 images: not compared)"]
     done_rows = rows(reproduce(found, progress=False))
     assert {row["verdict"] for row in done_rows.values()} == {"not compared: 3 of 6 images"}
+    assert plan(root, "table2", out=tmp_path).estimate.images == 12  # the whole datasets have places of their own
     as_published(monkeypatch)
     monkeypatch.setitem(load.ENTRIES, "dtd", dataclasses.replace(load.ENTRIES["dtd"], counts={"test": 9}))
     assert [one.label for one in plan(root, out=tmp_path).missing].count("dtd") == 1

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from support.kills import killed
 from support.reproductions import as_published, checkpoints, counted, done, model, plan, rows, write
 
@@ -118,8 +119,33 @@ def test_fewer_views_come_from_the_largest_store(root, tmp_path):
     assert rows(found)["TPT (8 views)", "imagenet-a"]["verdict"] == ""  # the figure's numbers are not published
 
 
+def test_followers_have_their_authors_settings_and_views(root, tmp_path):
+    found = rows(done(root, tmp_path, "c-tpt", followers=True))
+    assert sorted(path.name for path in tmp_path.rglob("stores/*")) == [
+        "dtd-augmix-64",
+        "imagenet-a-augmix-64",
+        "pets-augmix-64",
+    ]
+    headers = {path.parent.name: json.loads(path.read_text().splitlines()[0]) for path in tmp_path.rglob("*.jsonl")}
+    assert [headers[name]["settings"]["preset"] for name in ("dtd", "imagenet-a")] == ["dtd", "imagenet-a"]
+    assert "weight=20.0" in headers["imagenet-a"]["settings"]["methods"]["C-TPT"]
+    assert "weight" not in headers["dtd"]["settings"]["methods"]["C-TPT"]
+    assert {dataset for _, dataset in found} == {"dtd", "pets", "imagenet-a"}
+
+
+def test_an_accelerator_tunes_eight_images_together(root, finished, tmp_path, monkeypatch):
+    given = []
+    evaluate = run.evaluate
+    monkeypatch.setattr(run, "evaluate", lambda *args, **options: given.append(options) or evaluate(*args, **options))
+    monkeypatch.setattr(run, "device_of", lambda _: torch.device("cuda"))
+    assert done(root, tmp_path).rows() == finished.rows()
+    assert {options["batch_size"] for options in given} == {8}
+
+
 def test_the_reward_is_stored_with_the_model(root, tmp_path):
-    found = done(root, tmp_path, "rlcf", followers=True, reward=model("ViT-L-14/openai"))
+    asked = {"followers": True, "reward": model("ViT-L-14/openai")}
+    assert plan(root, "rlcf", out=tmp_path, **asked).estimate.images == 2 * 18  # by both models
+    found = done(root, tmp_path, "rlcf", **asked)
     assert {path.name for path in tmp_path.rglob("stores/*/*") if path.is_dir()} == {"model", "reward"}
     header = json.loads(next(tmp_path.rglob("rlcf*.jsonl")).read_text().splitlines()[0])
     assert "steps=3" in next(iter(header["settings"]["methods"].values()))  # as published, not the preset's 5
