@@ -25,7 +25,7 @@ def failing(error):
         (ValueError("two\nlines"), 2, "tpt-lib: error: two lines"),
         (ImportError("needs torchmetrics"), 2, "tpt-lib: error: needs torchmetrics"),
         (KeyError("x"), 1, "tpt-lib: error: unexpected KeyError (--debug shows the traceback): 'x'"),
-        (KeyboardInterrupt(), 130, "tpt-lib: stopped; the same evaluate command resumes here"),
+        (KeyboardInterrupt(), 130, "tpt-lib: stopped; the same command resumes evaluate, encode and reproduce"),
     ],
 )
 def test_errors_are_one_line_with_a_code(capsys, monkeypatch, error, code, line):

@@ -45,7 +45,7 @@ def test_the_list_of_commands_reads_well():
         assert about.split()[0] in ("Run", "Classify", "Encode", "Look", "Evaluate", "Compare", "Summarize", "List"), (
             about
         )
-        assert f"{name} " in text
+        assert f"\n    {name}" in text
         assert not about.endswith(".")
     assert "run several methods on drawings" in " ".join(text.split())
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torchmetrics  # noqa: F401  what it imports adds filters of warnings, the first time
+from support.miniatures import coop
 from support.zoo import fresh
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -163,6 +164,7 @@ def calls(folder):
         "methods.zero_predict": lambda: in_methods.zero_predict(model, prompts, features),
         "models.tower_digest": lambda: tpt.models.tower_digest(model, "image"),
         "paper.budget_table": lambda: paper.budget_table(model, image, prompts, methods=methods, **few),
+        "paper.plan_experiment": lambda: reproduced(model, folder),
         "paper.strategy_table": lambda: paper.strategy_table(model, image, prompts, methods=methods, **few),
         "paper.sweep_fractions": lambda: paper.sweep_fractions(model, image, prompts, fractions=[0.5], **few),
         "paper.sweep_groups": lambda: paper.sweep_groups(
@@ -179,6 +181,13 @@ def calls(folder):
         "text.save_text_features": lambda: tpt.text.save_text_features(model, prompts, folder / "stored.safetensors"),
         "text.text_engine": lambda: tpt.text.text_engine(model, prompts),
     }
+
+
+def reproduced(model, folder):
+    """Reproduce table 2 on one image."""
+    coop(tpt.evaluation.ENTRIES["dtd"], folder / "data/dtd", "images")
+    plan = tpt.paper.plan_experiment(model, "table2", folder / "data", out=folder / "out", subset=True, limit=1)
+    return tpt.paper.reproduce(plan, progress=False).rows()
 
 
 def takes_a_model(thing):

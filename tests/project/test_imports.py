@@ -51,7 +51,10 @@ evaluation.run.fill_store evaluation.run.encode_dataset
 evaluation.run.work evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.evaluate_stream
 evaluation.run.evaluate evaluation.run.evaluate_bongard evaluation.run evaluation
 
-paper.sweeps paper.budgets paper.transfer paper
+paper.sweeps paper.budgets paper.transfer
+paper.reproduction.texts paper.reproduction.definitions paper.reproduction.followers paper.reproduction.sources
+paper.reproduction.jobs paper.reproduction.cost paper.reproduction.estimate paper.reproduction.plan
+paper.reproduction.planning paper.reproduction.page paper.reproduction.outcome paper.reproduction.run paper.reproduction paper
 
 plots.figure plots.prediction plots.bongard plots.sweep plots.improvement plots.stream plots.report plots.gallery
 plots.methods plots

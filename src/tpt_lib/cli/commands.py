@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -14,14 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import tpt_lib as tpt
-from tpt_lib import plots
+from tpt_lib import paper, plots
 from tpt_lib.cli import store_commands
 from tpt_lib.cli.ignored import check_dataset_options, check_image_options, check_problem_options, refuse
-from tpt_lib.cli.loading import classes_of, methods_of, model_of, prompts_of, rewards_of, settings_of, views_of
+from tpt_lib.cli.loading import (
+    classes_of,
+    methods_of,
+    model_of,
+    prompts_of,
+    reward_of,
+    rewards_of,
+    settings_of,
+    views_of,
+)
 from tpt_lib.cli.output import say
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.evaluation.data.bongard_hoi import Problem
 from tpt_lib.evaluation.data.registry import ENTRIES, SPLITS_OF_BONGARD
+from tpt_lib.evaluation.data.subsets import take_evenly
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.table import Table
 from tpt_lib.plots.figure import require_matplotlib
@@ -169,6 +178,35 @@ def report(args: Namespace) -> int:
     return 0
 
 
+def reproduce(args: Namespace) -> int:
+    if args.list:
+        given = ("experiment", "root", "dry_run", "coop", "cocoop", "reward", "subset", "limit")
+        refuse(args, given, "no effect with --list; leave it out")
+        table = paper.list_experiments(followers=args.model if args.from_followers else None)
+        _print_json(table.to_dict()) if args.json else print(table)
+        return 0
+    if args.experiment is None and not args.from_followers:
+        raise ValueError("reproduce needs a name from 'tpt-lib reproduce --list', such as table1")
+    if args.root is None:
+        raise ValueError("--root is missing: pass the folder that has the datasets")
+    reward = None if args.reward is None else reward_of(args, args.reward)
+    options: dict[str, Any] = {name: getattr(args, name) for name in ("out", "subset", "limit")}
+    options |= {"coop": args.coop or (), "cocoop": args.cocoop or (), "followers": args.from_followers}
+    plan = paper.plan_experiment(model_of(args), args.experiment, args.root, reward=reward, **options)
+    if not args.json:
+        print(plan, flush=True)
+    if args.dry_run:
+        if args.json:
+            _print_json({"plan": plan.to_dict()})
+        return 0
+    done = paper.reproduce(plan)
+    if args.json:
+        _print_json({"plan": plan.to_dict(), **done.to_dict(), "page": str(done.page)})
+    else:
+        print(f"\n{done}\nThe page is {done.page}")
+    return int(any(one.errors for one in done.results))
+
+
 def datasets(args: Namespace) -> int:
     if args.root and not Path(args.root).is_dir():
         raise FileNotFoundError(f"--root: {args.root!r} is not a folder")
@@ -228,7 +266,7 @@ def demo(args: Namespace) -> int:
     return 0
 
 
-_ALL = (classify, encode, store, evaluate, compare, report, datasets, methods, models, demo)
+_ALL = (classify, encode, store, evaluate, compare, report, reproduce, datasets, methods, models, demo)
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {command.__name__: command for command in _ALL}
 
 
@@ -251,14 +289,9 @@ def _dataset(args: Namespace) -> Any:
 
 
 def _limited(args: Namespace, data: Any) -> Any:
-    if args.limit is None or args.limit >= len(data):
-        return data
-    if args.limit < 1:
+    if args.limit is not None and args.limit < 1:
         raise ValueError(f"--limit must be at least 1, but is {args.limit}")
-    spread = [i * len(data) // args.limit for i in range(args.limit)]
-    if isinstance(data, tpt.FeatureStore):
-        return data.select(spread)
-    return dataclasses.replace(data.take(spread), split=f"{args.limit} of {data.split}")
+    return data if args.limit is None else take_evenly(data, args.limit)
 
 
 def _default_out(args: Namespace, data: tpt.EvalSet) -> str:

@@ -15,7 +15,7 @@ from tpt_lib.cli.ignored import refuse
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.text_files import read_text
 
-__all__ = ["classes_of", "methods_of", "model_of", "prompts_of", "rewards_of", "settings_of", "views_of"]
+__all__ = ["classes_of", "methods_of", "model_of", "prompts_of", "reward_of", "rewards_of", "settings_of", "views_of"]
 
 WITH_A_SOURCE = ("hf-hub:", "local-dir:")  # how open_clip names models that are not its own
 
@@ -33,10 +33,15 @@ def rewards_of(args: Namespace, names: Sequence[str], template: str) -> dict[str
     """Return the keyword ``reward`` for the models of ``--reward``, if there are any, with prompts of the same classes."""
     pairs = []
     for text in args.reward or ():
-        name, _, tag = ("", "", text) if text.startswith(WITH_A_SOURCE) or _is_folder(text) else text.partition(":")
-        model = _loaded(args, name or text, tag if name and tag else None)
+        model = reward_of(args, text)
         pairs.append((model, tpt.class_prompts(model, names, template=args.template or template)))
     return {"reward": pairs} if pairs else {}
+
+
+def reward_of(args: Namespace, text: str) -> Any:
+    """Return a model of ``--reward``, such as ``ViT-L-14:openai``, on the device of the other."""
+    name, _, tag = ("", "", text) if text.startswith(WITH_A_SOURCE) or _is_folder(text) else text.partition(":")
+    return _loaded(args, name or text, tag if name and tag else None)
 
 
 def settings_of(args: Namespace, dataset: str | None = None) -> dict[str, Any]:

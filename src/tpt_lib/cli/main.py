@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return code
         except KeyboardInterrupt:
-            say("stopped; the same evaluate command resumes here")
+            say("stopped; the same command resumes evaluate, encode and reproduce")
             return STOPPED
         except BrokenPipeError:  # as with "| head"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -212,6 +212,35 @@ def _report(command: argparse.ArgumentParser) -> None:
     command.add_argument("--plots", metavar="FOLDER", help="folder to save accuracies.png and reliability.png in")
 
 
+def _reproduce(command: argparse.ArgumentParser) -> None:
+    command.add_argument("experiment", nargs="?", metavar="NAME", help="name from --list, such as table1")
+    command.add_argument("--list", action="store_true", help="list what can be reproduced, and what cannot and why")
+    command.add_argument(
+        "--from-followers",
+        action="store_true",
+        help="reproduce the published numbers of later methods; NAME is then a method, and all of them by default",
+    )
+    command.add_argument("--root", metavar="FOLDER", help="folder that has the datasets")
+    command.add_argument(
+        "--out",
+        metavar="FOLDER",
+        default="reproduction",
+        help="folder of features, runs and pages (default reproduction); an existing one is resumed",
+    )
+    command.add_argument(
+        "--dry-run", action="store_true", help="only say what would be done, how long it takes and how much disk"
+    )
+    command.add_argument("--coop", nargs="+", metavar="FILE", help="checkpoints of CoOp, learned on ImageNet")
+    command.add_argument("--cocoop", nargs="+", metavar="FILE", help="checkpoints of CoCoOp, learned on ImageNet")
+    command.add_argument("--reward", metavar="MODEL[:TAG]", help="second CLIP for RLCF, such as 'ViT-L-14:openai'")
+    command.add_argument(
+        "--subset", action="store_true", help="accept incomplete datasets; their results are not compared"
+    )
+    command.add_argument(
+        "--limit", type=int, metavar="N", help="use only N samples of each dataset; results are not compared"
+    )
+
+
 def _datasets(command: argparse.ArgumentParser) -> None:
     command.add_argument("--root", metavar="FOLDER", help="folder to look for them in")
 
@@ -283,6 +312,18 @@ COMMANDS = {
         "Summarize run files next to the paper's numbers",
         (_report,),
         ["noto-v1.jsonl", "runs/*.jsonl --format markdown", "noto-v1.jsonl --compare zero-shot TPT --plots figures"],
+    ),
+    "reproduce": (
+        "Run a table of the paper next to its numbers; the same command resumes it",
+        (_reproduce, _model),
+        [
+            "--list",
+            "table1 --root /data --model ViT-B-16 --pretrained openai --dry-run",
+            "table1 --root /data --model ViT-B-16 --pretrained openai",
+            "table5 --root /data --model RN50 --pretrained openai --coop coop/seed*/model.pth.tar-50",
+            "table2 --root /data --model RN50 --pretrained openai --limit 100",
+            "zero --from-followers --root /data --model ViT-B-16 --pretrained openai",
+        ],
     ),
     "datasets": ("List the datasets that can be loaded by name", (_datasets,), ["", "--root /data"]),
     "methods": ("List the methods, what they need and where they were published", (), [""]),

@@ -218,8 +218,17 @@ def _letters(name: str) -> str:
 
 def backbone_key(model: str) -> str | None:
     """Return the paper's name of a model with its authors' weights, or None if the paper does not use it."""
-    words = [word for word in re.split(r"[^a-z0-9]+", model.lower()) if word not in ("openai", "clip", "quickgelu")]
-    return BACKBONES.get("".join(words))
+    return BACKBONES.get(model_key(model))
+
+
+def model_key(model: str) -> str:
+    """Return a model's name in one spelling, without words for its authors' weights.
+
+    >>> model_key("ViT-L/14") == model_key("ViT-L-14/openai")
+    True
+    """
+    words = re.split(r"[^a-z0-9]+", model.lower())
+    return "".join(word for word in words if word not in ("openai", "clip", "quickgelu"))
 
 
 DATASETS = {

@@ -44,9 +44,7 @@ def template_ensemble_predict(
     check_features("template_ensemble_predict", features)
     check_model(model, prompts)
     if templates is None:
-        import open_clip
-
-        templates = [fill("{}") for fill in open_clip.OPENAI_IMAGENET_TEMPLATES]
+        templates = openai_templates()
     if isinstance(templates, str) or not templates:
         raise ValueError(
             f"template_ensemble_predict: templates must be a list of one or more texts, but got {templates!r}"
@@ -54,3 +52,10 @@ def template_ensemble_predict(
     texts = tuple(templates)
     several = keep(model, prompts, ("templates", texts), lambda: class_prompts(model, prompts.names, template=texts))
     return zero_shot_predict(model, several, features)
+
+
+def openai_templates() -> list[str]:
+    """Return OpenAI's 80 templates, which open_clip ships."""
+    import open_clip
+
+    return [fill("{}") for fill in open_clip.OPENAI_IMAGENET_TEMPLATES]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import SupportsIndex
+from typing import SupportsIndex, TypeVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from tpt_lib.evaluation.data.eval_set import EvalSet
+from tpt_lib.features.store import FeatureStore
 
-__all__ = ["sample_few_shot", "split_validation"]
+__all__ = ["sample_few_shot", "split_validation", "take_evenly"]
+
+Data = TypeVar("Data", EvalSet, FeatureStore)
 
 
 def sample_few_shot(labels: Int[Tensor, " n"] | list[int], shots: int, *, seed: int = 0) -> Int[Tensor, " m"]:
@@ -74,3 +77,20 @@ def split_validation(dataset: EvalSet, fraction: float = 0.2, *, seed: int = 0) 
         )
     rest, val = (dataset.take(part.nonzero()[:, 0]) for part in (~held_out, held_out))
     return replace(rest, split=f"rest-of-{dataset.split}"), replace(val, split=f"val-of-{dataset.split}")
+
+
+def take_evenly(data: Data, limit: int) -> Data:
+    """Return a number of samples, evenly spaced over a dataset or a store; all of them if there are no more.
+
+    >>> data = tpt_lib.EvalSet("two", [(torch.rand(3, 8, 8), i % 2) for i in range(10)], ("cat", "dog"))
+    >>> take_evenly(data, 4).split, take_evenly(data, 4).labels
+    ('4 of test', [0, 0, 1, 1])
+    """
+    if limit >= len(data):
+        return data
+    if limit < 1:
+        raise ValueError(f"the limit of samples must be at least 1, but is {limit}")
+    spread = [i * len(data) // limit for i in range(limit)]
+    if isinstance(data, FeatureStore):
+        return data.select(spread)
+    return replace(data.take(spread), split=f"{limit} of {data.split}")
