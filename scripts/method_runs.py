@@ -74,7 +74,7 @@ def measure(folder: Path, *, drawings: int, views: int, only: Sequence[str] | No
         found |= summaries(run(episodic, store, "episodic", seeds=SEEDS, batch_size=8), asked, parts)
     of_images, online = [n for n in online if needs_images(n)], [n for n in online if not needs_images(n)]
     for name in of_images:
-        found[name] = said(name, lambda name=name: of_batches(model, prompts, name, data, parts))
+        found[name] = said(name, partial(of_batches, model, prompts, name, data, parts))
     if len(online) > 1:
         stream: Any = {"seeds": ORDERS, "order": "shuffle"}
         found |= summaries(run(online, store, "stream", **stream), online[1:], parts)
@@ -160,13 +160,13 @@ def of_batches(model: Any, prompts: Any, name: str, data: tpt.EvalSet, parts: Ma
         """Return which samples the method and zero-shot got right, and the calibration error."""
         order = torch.tensor(samples)[shuffled_order(len(samples), seed)]
         batches, start = order.split(BATCH), time.process_time()
-        done = list(tpt.methods.stream(tpt.get_method(name).predict(), model, prompts, (images[at] for at in batches)))
+        done = list(tpt.methods.stream(name, model, prompts, (images[at] for at in batches)))
         seconds.append((time.process_time() - start) / len(order))
         logits = torch.cat([one.logits for one in done])
         before = torch.cat([one.zero_shot.logits for one in done])
         right, was = logits.argmax(dim=1) == labels[order], before.argmax(dim=1) == labels[order]
         by_sample = [dict(zip(order.tolist(), answers.tolist(), strict=True)) for answers in (right, was)]
-        return *by_sample, 100 * calibration_error(logits.softmax(dim=1).amax(dim=1), right)
+        return by_sample[0], by_sample[1], 100 * calibration_error(logits.softmax(dim=1).amax(dim=1), right)
 
     for seed in ORDERS:
         own[seed], base[seed], error = run(range(len(data)), seed)
