@@ -17,7 +17,16 @@ import tpt_lib as tpt
 from tpt_lib import plots
 from tpt_lib.cli import store_commands
 from tpt_lib.cli.ignored import check_dataset_options, check_image_options, check_problem_options, refuse
-from tpt_lib.cli.loading import classes_of, methods_of, model_of, prompts_of, rewards_of, settings_of, views_of
+from tpt_lib.cli.loading import (
+    classes_of,
+    methods_of,
+    model_of,
+    named_models_of,
+    prompts_of,
+    rewards_of,
+    settings_of,
+    views_of,
+)
 from tpt_lib.cli.output import say
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.evaluation.data.bongard_hoi import Problem
@@ -228,7 +237,24 @@ def demo(args: Namespace) -> int:
     return 0
 
 
-_ALL = (classify, encode, store, evaluate, compare, report, datasets, methods, models, demo)
+def app(args: Namespace) -> int:
+    from tpt_lib.app.page import serve
+    from tpt_lib.app.wiring import require_gradio
+    from tpt_lib.app.words import named_model
+
+    refuse(args, ("json",), "the app prints no result; leave it out")
+    require_gradio()
+    require_matplotlib()
+    named = {name: named_model(model, code) for name, (model, code) in named_models_of(args).items()}
+    if args.host not in ("127.0.0.1", "localhost", "::1"):
+        say(f"warning: everyone who can reach {args.host} can use this app; there is no password")
+    page, address = serve(named, host=args.host, port=args.port)
+    print(f"The app is at {address} until you press Ctrl-C", flush=True)
+    page.block_thread()
+    return 0
+
+
+_ALL = (classify, encode, store, evaluate, compare, report, datasets, methods, models, demo, app)
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {command.__name__: command for command in _ALL}
 
 

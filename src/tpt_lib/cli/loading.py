@@ -15,7 +15,16 @@ from tpt_lib.cli.ignored import refuse
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.text_files import read_text
 
-__all__ = ["classes_of", "methods_of", "model_of", "prompts_of", "rewards_of", "settings_of", "views_of"]
+__all__ = [
+    "classes_of",
+    "methods_of",
+    "model_of",
+    "named_models_of",
+    "prompts_of",
+    "rewards_of",
+    "settings_of",
+    "views_of",
+]
 
 WITH_A_SOURCE = ("hf-hub:", "local-dir:")  # how open_clip names models that are not its own
 
@@ -29,12 +38,24 @@ def model_of(args: Namespace) -> Any:
     return _loaded(args, args.model, args.pretrained)
 
 
+def named_models_of(args: Namespace) -> dict[str, tuple[Any, str]]:
+    """Return the models of ``--models`` by what was written, each with what follows ``model = `` in Python."""
+    found = {}
+    for text in dict.fromkeys(args.models):
+        name, tag = _name_and_tag(text)
+        model = _loaded(args, name, tag)
+        code = f"tpt.load_transformers({name!r})" if _is_folder(name) else f"tpt.load_open_clip({name!r}, {tag!r})"
+        device = next(model.module.parameters()).device
+        moved = "" if device.type == "cpu" else f"\nmodel.module.to({str(device)!r})"
+        found[text] = model, ("tpt.load_tiny()" if name == "tiny" else code) + moved
+    return found
+
+
 def rewards_of(args: Namespace, names: Sequence[str], template: str) -> dict[str, Any]:
     """Return the keyword ``reward`` for the models of ``--reward``, if there are any, with prompts of the same classes."""
     pairs = []
     for text in args.reward or ():
-        name, _, tag = ("", "", text) if text.startswith(WITH_A_SOURCE) or _is_folder(text) else text.partition(":")
-        model = _loaded(args, name or text, tag if name and tag else None)
+        model = _loaded(args, *_name_and_tag(text))
         pairs.append((model, tpt.class_prompts(model, names, template=args.template or template)))
     return {"reward": pairs} if pairs else {}
 
@@ -77,6 +98,14 @@ def prompts_of(args: Namespace, model: Any, names: Any, template: str) -> tpt.Cl
         raise ValueError("there are no class names: pass --classes or --classes-file")
     context = None if args.prompt is None else tpt.load_prompt(args.prompt)
     return tpt.class_prompts(model, names, template=args.template or template, context=context)
+
+
+def _name_and_tag(text: str) -> tuple[str, str | None]:
+    """Return a model and its weights from ``MODEL[:TAG]``."""
+    if text.startswith(WITH_A_SOURCE) or _is_folder(text):
+        return text, None
+    name, _, tag = text.partition(":")
+    return name or text, tag or None
 
 
 def _loaded(args: Namespace, name: str, pretrained: str | None) -> Any:
