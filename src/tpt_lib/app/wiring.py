@@ -42,7 +42,8 @@ def on_click(
         yield from watch(gr, status, lambda report: work(report, *values))
 
     running = run.click(clicked, inputs, [status, *outputs], **WORK)
-    stop.click(lambda: "Stopped.", None, status, cancels=[running], queue=False, **HIDDEN)
+    stopped = stop.click(None, cancels=[running])
+    stopped.then(lambda: "Stopped.", None, status, queue=False, **HIDDEN)
 
 
 def watch(gr: Any, status: Any, work: Callable[[Report], dict[Any, Any]]) -> Iterator[dict[Any, Any]]:
