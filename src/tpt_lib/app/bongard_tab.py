@@ -34,8 +34,8 @@ def bongard_tab(gr: Any, models: Mapping[str, NamedModel], model: Any) -> None:
     added = add_buttons(gr, "Solve")
     verdicts = gr.Markdown(elem_id="verdicts")
     with gr.Row():
-        drawn = gr.Plot(show_label=False, visible=False, scale=2)
-        losses = gr.Plot(show_label=False, visible=False)
+        drawn = gr.Plot(show_label=False, visible=False, scale=3)
+        losses = gr.Plot(show_label=False, visible=False, scale=2)
 
     def work(report: Report, chosen: str, *values: Any) -> dict[Any, Any]:
         *images, n_steps, rate, start = values
@@ -58,7 +58,7 @@ def _gallery(gr: Any, name: str) -> Any:
     with gr.Column(min_width=200):
         gr.Markdown(f"**{name.capitalize()} images**")
         return gr.Gallery(
-            show_label=False, columns=2, height=300, file_types=["image"], format="png", elem_id=f"{name}-images"
+            show_label=False, columns=2, height=400, file_types=["image"], format="png", elem_id=f"{name}-images"
         )
 
 

@@ -68,7 +68,8 @@ def explain(named: NamedModel, choice: Choice, report: Report = ignore) -> Expla
     model, encoded = named.model, encode(named.model, choice, report)
     prompts, features = encoded.prompts, encoded.features
     entry, keywords = tpt.get_method(choice.method), keywords_of(choice.method, choice.settings)
-    predict: Any = partial(entry.predict, **keywords)
+    method: Any = entry.predict
+    predict = partial(method, **keywords)
     steps, losses = int(keywords.get("steps", 0)), dict[int, float]()
 
     def on_step(step: int, before: Tensor, _: Tensor) -> None:

@@ -62,17 +62,18 @@ def explain_tab(gr: Any, models: Mapping[str, NamedModel], parts: dict[str, Any]
     methods = [(get_method(name).title, name) for name in selectable_methods()]
     with gr.Row():
         parts["method"] = gr.Dropdown(methods, value="tpt", label="Method", min_width=120)
-        labels = {"fraction": "Fraction of views kept", "steps": "Steps", "lr": "Learning rate"}
+        labels = {"fraction": "Fraction kept", "steps": "Steps", "lr": "Learning rate"}
         for name, value in default_settings("tpt").items():
             low, high = LIMITS[name]
-            how = {"steps": {"precision": 0}, "fraction": {"step": 0.05}, "lr": {"step": 0.001}}[name]
+            how: Any = {"steps": {"precision": 0}, "fraction": {"step": 0.05}, "lr": {"step": 0.001}}[name]
             parts[name] = gr.Number(value, minimum=low, maximum=high, label=labels[name], min_width=90, **how)
     added = add_buttons(gr, "Run")
     with gr.Row():
-        probabilities = gr.HTML(elem_id="probabilities")
-        losses = gr.Plot(show_label=False, visible=False)
+        probabilities = gr.HTML(elem_id="probabilities", min_width=400)
+        losses = gr.Plot(show_label=False, visible=False, min_width=320)
     words = gr.HTML(visible=False, elem_id="words")
-    code = gr.Code(language="python", label="The same in Python", interactive=False, visible=False, elem_id="code")
+    shown: Any = {"language": "python", "interactive": False, "wrap_lines": True}
+    code = gr.Code(label="The same in Python", visible=False, elem_id="code", **shown)
     views = gr.HTML(elem_id="views")
 
     def work(report: Report, *values: Any) -> dict[Any, Any]:
@@ -96,7 +97,10 @@ def explain_tab(gr: Any, models: Mapping[str, NamedModel], parts: dict[str, Any]
 
 def compare_tab(gr: Any, models: Mapping[str, NamedModel], parts: dict[str, Any]) -> None:
     """Add the tab that runs every method on the image; ``parts`` are what ``add_inputs`` returned."""
-    gr.Markdown("Every method that needs only the features of the views, with its own defaults, on the same views.")
+    gr.Markdown(
+        "Every method that needs only the features of the views, with its own defaults, on the same views; in blue where "
+        "it disagrees with zero-shot."
+    )
     added = add_buttons(gr, "Compare")
     table = gr.HTML(elem_id="methods")
 

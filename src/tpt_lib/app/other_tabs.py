@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -42,10 +41,10 @@ def compare_methods(named: NamedModel, choice: Choice, report: Report = ignore) 
     for i, name in enumerate(names):
         entry = tpt.get_method(name)
         report(ENCODED + (1 - ENCODED) * i / len(names), entry.title)
-        predict: Any = partial(entry.predict, named.model, encoded.prompts, encoded.features.clone())
+        predict: Any = entry.predict
         start = time.perf_counter()
         try:
-            said, error = predict(), ""
+            said, error = predict(named.model, encoded.prompts, encoded.features.clone()), ""
         except (ValueError, TypeError) as refused:
             said, error = None, str(refused)
         rows.append(MethodRow(entry.title, said, time.perf_counter() - start, error))

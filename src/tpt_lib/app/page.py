@@ -20,7 +20,7 @@ def make_page(models: Mapping[str, NamedModel]) -> Any:
         models: the models that users may choose, by the name they see; the first is the default.
     """
     gr = require_gradio()
-    with gr.Blocks(title="tpt_lib", analytics_enabled=False, delete_cache=(600, 1800)) as page:
+    with gr.Blocks(title="tpt_lib", analytics_enabled=False, delete_cache=(600, 1800), fill_width=True) as page:
         gr.Markdown(
             "# Test-time prompt tuning\nA prompt is tuned to one image, without labels. Uploads are deleted within an hour."
         )

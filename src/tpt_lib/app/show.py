@@ -35,6 +35,7 @@ CSS = f"""
 .tpt-table {{ width: 100%; border-collapse: collapse; }}
 .tpt-table, .tpt-table :is(tr, th, td), #probabilities :is(table, tr, td) {{ border: 0 !important; }}
 .tpt-table :is(th, td) {{ text-align: left; padding: 4px 10px 4px 0 !important; }}
+.tpt-table td:not(:nth-child(3)) {{ white-space: nowrap; }}
 .tpt-table tr {{ border-bottom: 1px solid var(--border-color-primary) !important; }}
 #probabilities td {{ padding: 2px 6px; }}
 .tpt-table tr.changed td {{ font-weight: 600; color: {AFTER}; }}
@@ -125,7 +126,7 @@ def method_table(rows: Sequence[MethodRow]) -> str:
         changed = said is not None and first is not None and said.label != first.label
         line = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
         lines.append(f'<tr class="{"changed" if changed else "same"}">{line}</tr>')
-    titles = ("method", "prediction", "next best", "entropy", "ms, without views")
+    titles = ("method", "prediction", "next best", "entropy", "ms")
     head = "".join(f"<th>{title}</th>" for title in titles)
     return f'<table class="tpt-table"><tr>{head}</tr>{"".join(lines)}</table>'
 
@@ -137,7 +138,7 @@ def plot_losses(losses: Mapping[int, float]) -> Figure:
     axes.plot(list(losses), list(losses.values()), marker="o", markersize=3, color=AFTER)
     axes.set_title("loss per step", fontsize=8)
     axes.set_xlabel("steps", fontsize=8)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

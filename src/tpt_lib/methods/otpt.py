@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
@@ -15,7 +16,6 @@ from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import select_confident
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
-from tpt_lib.tuning.tune import TuneOptions
 
 __all__ = ["otpt_predict", "text_overlap"]
 
@@ -60,7 +60,7 @@ def otpt_predict(
     >>> bool(otpt_predict(model, prompts, torch.eye(256)[:20]).tuned)
     True
     """
-    how: TuneOptions = {"steps": steps, "lr": lr, "on_step": on_step}
+    how: Any = {"steps": steps, "lr": lr, "on_step": on_step}
     select = partial(select_confident, fraction=fraction)
     return tpt_predict(model, prompts, features, regularizer=lambda t: weight * text_overlap(t), select=select, **how)
 

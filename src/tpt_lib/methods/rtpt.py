@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import mean_entropy, select_confident
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
-from tpt_lib.tuning.tune import TuneOptions, tune_prompt
+from tpt_lib.tuning.tune import tune_prompt
 
 __all__ = ["rtpt_predict"]
 
@@ -69,7 +69,7 @@ def rtpt_predict(
         wanted = f"neighbors must be at least 1, temperature above 0 and diagonal one of {get_args(Diagonal)}"
         raise ValueError(f"rtpt_predict: {wanted}, but got {neighbors}, {temperature} and {diagonal!r}")
     select = partial(select_confident, fraction=fraction)
-    how: TuneOptions = {"select": select, "steps": steps, "lr": lr, "on_step": on_step}
+    how: Any = {"select": select, "steps": steps, "lr": lr, "on_step": on_step}
     tuned = tune_prompt(model, prompts, features, objective=mean_entropy, **how)
     weights = _reliability(features.detach().float(), neighbors, temperature, diagonal)
     logits = (weights[..., None, :] @ unchecked_logits(model, features.detach(), tuned.text_features))[..., 0, :]
