@@ -23,6 +23,7 @@ def served(monkeypatch):
         return Page(), "http://127.0.0.1:1/"
 
     monkeypatch.setattr("tpt_lib.app.page.serve", serve)
+    monkeypatch.setattr("tpt_lib.app.wiring.require_gradio", lambda: None)  # to import it takes seconds
     return asked
 
 
