@@ -1,13 +1,16 @@
-"""Draw docs/figures: the paper's ablations, the settings and the methods on drawings, and the figure of the README.
+"""Draw docs/figures: the paper's ablations, the settings and the methods on drawings, the figure of the README, and the app.
 
 ``python scripts/figures.py``. ``scripts/settings.py`` measures the settings, ``scripts/methods.py`` the methods.
 """
 
+import io
 import json
+import shutil
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import PIL.Image
 from matplotlib.figure import Figure
 
 import tpt_lib as tpt
@@ -123,6 +126,46 @@ def prediction() -> Figure:
     return tpt.plots.plot_prediction(said, image, before, after, truth=data.classes[truth])
 
 
+def app(folder: Path) -> None:
+    """Take pictures of the three tabs of the browser app, in Debian's chromium."""
+    from playwright.sync_api import sync_playwright
+
+    from tpt_lib.app.page import serve
+    from tpt_lib.app.words import named_model
+
+    server, address = serve({"tiny": named_model(tpt.load_tiny(), "tpt.load_tiny()")})
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1200, "height": 1440})
+        page.goto(address)
+        page.get_by_label("Steps").fill("4")
+        page.get_by_role("button", name="Run").click()
+        page.locator("#views figure").first.wait_for()
+        photograph(page, folder / "app-one-method.png")
+        page.get_by_role("tab", name="All methods").click()
+        page.get_by_role("button", name="Compare").click()
+        page.locator("#methods tr").first.wait_for()
+        page.set_viewport_size({"width": 1200, "height": 920})
+        photograph(page, folder / "app-all-methods.png")
+        page.get_by_role("tab", name="Bongard problem").click()
+        page.get_by_label("number input for Embedded problem").fill("8")
+        page.get_by_role("button", name="Load it").click()
+        page.locator("#query-images img").nth(1).wait_for()
+        page.get_by_role("button", name="Solve").click()
+        page.locator("#verdicts li").first.wait_for()
+        page.set_viewport_size({"width": 1200, "height": 1330})
+        photograph(page, folder / "app-bongard.png")
+        browser.close()
+    server.close()
+
+
+def photograph(page: Any, file: Path) -> None:
+    """Save what a page shows, in 256 colors."""
+    page.wait_for_timeout(1500)  # for what fades in
+    picture = PIL.Image.open(io.BytesIO(page.screenshot()))
+    picture.convert("RGB").quantize(256).save(file, optimize=True)
+
+
 if __name__ == "__main__":
     FIGURES.mkdir(exist_ok=True)
     drawn = paper() | {
@@ -132,3 +175,4 @@ if __name__ == "__main__":
     }
     for name, figure in drawn.items():
         figure.savefig(FIGURES / f"{name}.png")
+    app(FIGURES)

@@ -9,8 +9,10 @@ import torch
 from support.cases import model_of
 from support.prompting import words
 
+from tpt_lib.cli.parser import parser
 from tpt_lib.methods import load_state
 
+SPACE = pathlib.Path(__file__).parents[2] / "examples/space"
 SERVING = pathlib.Path(__file__).parents[2] / "examples/serve_a_folder.py"
 
 
@@ -47,3 +49,19 @@ def test_a_folder_that_is_served_again_continues(serve, tmp_path, capsys):
     assert torch.equal(one.positive.keys, other.positive.keys)
     assert torch.equal(one.negative.entropy, other.negative.entropy)
     assert "0.jpg" in capsys.readouterr().out
+
+
+def test_the_space_starts_the_app_for_visitors(monkeypatch):
+    asked = []
+    monkeypatch.setattr("tpt_lib.cli.main", asked.append)
+    runpy.run_path(str(SPACE / "app.py"), run_name="__main__")
+    args = parser().parse_args(asked[0])
+    assert (args.command, args.models, args.host, args.port) == ("app", ["tiny"], "0.0.0.0", 7860)
+    assert (SPACE / "requirements.txt").read_text() == "tpt_lib[app]\n"
+    start, front, text = (SPACE / "README.md").read_text().split("---\n", maxsplit=2)
+    assert start == ""
+    settings = dict(line.split(": ") for line in front.splitlines())
+    assert settings["sdk"] == "gradio"
+    assert settings["app_file"] == "app.py"
+    assert {"title", "emoji", "colorFrom", "colorTo", "sdk_version", "license"} <= set(settings)
+    assert text.strip()

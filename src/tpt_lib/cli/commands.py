@@ -20,8 +20,13 @@ from tpt_lib.cli.loading import (
     classes_of,
     methods_of,
     model_of,
+<<<<<<< HEAD
     prompts_of,
     reward_of,
+=======
+    named_models_of,
+    prompts_of,
+>>>>>>> app
     rewards_of,
     settings_of,
     views_of,
@@ -266,7 +271,28 @@ def demo(args: Namespace) -> int:
     return 0
 
 
+<<<<<<< HEAD
 _ALL = (classify, encode, store, evaluate, compare, report, reproduce, datasets, methods, models, demo)
+=======
+def app(args: Namespace) -> int:
+    from tpt_lib.app.page import serve
+    from tpt_lib.app.wiring import require_gradio
+    from tpt_lib.app.words import named_model
+
+    refuse(args, ("json",), "the app prints no result; leave it out")
+    require_gradio()
+    require_matplotlib()
+    named = {name: named_model(model, code) for name, (model, code) in named_models_of(args).items()}
+    if args.host not in ("127.0.0.1", "localhost", "::1"):
+        say(f"warning: everyone who can reach {args.host} can use this app; there is no password")
+    page, address = serve(named, host=args.host, port=args.port)
+    print(f"The app is at {address} until you press Ctrl-C", flush=True)
+    page.block_thread()
+    return 0
+
+
+_ALL = (classify, encode, store, evaluate, compare, report, datasets, methods, models, demo, app)
+>>>>>>> app
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {command.__name__: command for command in _ALL}
 
 

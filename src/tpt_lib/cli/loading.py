@@ -15,7 +15,17 @@ from tpt_lib.cli.ignored import refuse
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.text_files import read_text
 
-__all__ = ["classes_of", "methods_of", "model_of", "prompts_of", "reward_of", "rewards_of", "settings_of", "views_of"]
+__all__ = [
+    "classes_of",
+    "methods_of",
+    "model_of",
+    "named_models_of",
+    "prompts_of",
+    "reward_of",
+    "rewards_of",
+    "settings_of",
+    "views_of",
+]
 
 WITH_A_SOURCE = ("hf-hub:", "local-dir:")  # how open_clip names models that are not its own
 
@@ -29,6 +39,19 @@ def model_of(args: Namespace) -> Any:
     return _loaded(args, args.model, args.pretrained)
 
 
+def named_models_of(args: Namespace) -> dict[str, tuple[Any, str]]:
+    """Return the models of ``--models`` by what was written, each with what follows ``model = `` in Python."""
+    found = {}
+    for text in dict.fromkeys(args.models):
+        name, tag = _name_and_tag(text)
+        model = _loaded(args, name, tag)
+        code = f"tpt.load_transformers({name!r})" if _is_folder(name) else f"tpt.load_open_clip({name!r}, {tag!r})"
+        device = next(model.module.parameters()).device
+        moved = "" if device.type == "cpu" else f"\nmodel.module.to({str(device)!r})"
+        found[text] = model, ("tpt.load_tiny()" if name == "tiny" else code) + moved
+    return found
+
+
 def rewards_of(args: Namespace, names: Sequence[str], template: str) -> dict[str, Any]:
     """Return the keyword ``reward`` for the models of ``--reward``, if there are any, with prompts of the same classes."""
     pairs = []
@@ -40,8 +63,7 @@ def rewards_of(args: Namespace, names: Sequence[str], template: str) -> dict[str
 
 def reward_of(args: Namespace, text: str) -> Any:
     """Return a model of ``--reward``, such as ``ViT-L-14:openai``, on the device of the other."""
-    name, _, tag = ("", "", text) if text.startswith(WITH_A_SOURCE) or _is_folder(text) else text.partition(":")
-    return _loaded(args, name or text, tag if name and tag else None)
+    return _loaded(args, *_name_and_tag(text))
 
 
 def settings_of(args: Namespace, dataset: str | None = None) -> dict[str, Any]:
@@ -82,6 +104,14 @@ def prompts_of(args: Namespace, model: Any, names: Any, template: str) -> tpt.Cl
         raise ValueError("there are no class names: pass --classes or --classes-file")
     context = None if args.prompt is None else tpt.load_prompt(args.prompt)
     return tpt.class_prompts(model, names, template=args.template or template, context=context)
+
+
+def _name_and_tag(text: str) -> tuple[str, str | None]:
+    """Return a model and its weights from ``MODEL[:TAG]``."""
+    if text.startswith(WITH_A_SOURCE) or _is_folder(text):
+        return text, None
+    name, _, tag = text.partition(":")
+    return name or text, tag or None
 
 
 def _loaded(args: Namespace, name: str, pretrained: str | None) -> Any:

@@ -262,6 +262,22 @@ def _demo(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _app(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--models",
+        nargs="+",
+        default=["tiny"],
+        metavar="MODEL[:TAG]",
+        help="models to choose from: 'tiny', the embedded one (default); an open_clip architecture with its weights such as "
+        "'ViT-B-16:openai'; or the folder of a transformers model. No other model is ever loaded",
+    )
+    command.add_argument("--device", help="torch device, such as 'cuda:0' (default: a GPU if there is one)")
+    command.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1, which only this machine reaches)"
+    )
+    command.add_argument("--port", type=int, help="port (default: the first free one from 7860)")
+
+
 COMMANDS = {
     "demo": (
         "Run several methods on drawings in a style the embedded model was not trained on, offline",
@@ -277,6 +293,11 @@ COMMANDS = {
             "photo.jpg --classes cat dog --model ViT-B-16 --pretrained openai",
             "photo.jpg --classes cat dog --model ViT-B-16 --pretrained openai --method rlcf --reward ViT-L-14:openai",
         ],
+    ),
+    "app": (
+        "Run a page in the browser on which to try methods on images of your own",
+        (_app,),
+        ["", "--models tiny ViT-B-16:openai --port 8000"],
     ),
     "evaluate": (
         "Evaluate methods on a dataset; the same command resumes a stopped run",

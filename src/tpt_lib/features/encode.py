@@ -40,15 +40,19 @@ def encode_views(
     torch.Size([5, 256])
     """
     _check_views(model, views)
-    if chunk is None:
-        small = 8 * 224**2 // (views.shape[-2] * views.shape[-1])
-        chunk = min(64, max(8, small)) if views.device.type == "cpu" else 64
+    chunk = default_chunk(views) if chunk is None else chunk
     if chunk < 1:
         raise ValueError(f"encode_views: chunk must be at least 1, but got {chunk}")
     parts = torch.split(views.flatten(0, -4), chunk)
     with torch.inference_mode(False), torch.no_grad():
         features = torch.cat([_encoded(model, part) for part in parts])
     return features.unflatten(0, views.shape[:-3])
+
+
+def default_chunk(views: Float[Tensor, "*n 3 h w"]) -> int:
+    """Return the number of views that ``encode_views`` encodes together by default."""
+    small = 8 * 224**2 // (views.shape[-2] * views.shape[-1])
+    return min(64, max(8, small)) if views.device.type == "cpu" else 64
 
 
 def encode_images(model: ClipLike, images: Images, *, chunk: int = 64) -> Float[Tensor, "n e"]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
@@ -34,6 +36,7 @@ def ctpt_predict(
     fraction: float = 0.1,
     steps: int = 1,
     lr: float = 5e-3,
+    on_step: Callable[[int, Tensor, Tensor], None] | None = None,
 ) -> Prediction:
     r"""Tune the prompts as TPT does, with the dispersion of the text features as a reward.
 
@@ -48,6 +51,7 @@ def ctpt_predict(
         fraction: share of the views in the loss, the most confident (default 0.1).
         steps: number of steps (default 1).
         lr: learning rate (default 5e-3).
+        on_step: that of ``tune_prompt`` (default None).
 
     Returns:
         A prediction; for several images a batch of them.
@@ -56,9 +60,10 @@ def ctpt_predict(
     >>> bool(ctpt_predict(model, prompts, torch.eye(256)[:20]).tuned)
     True
     """
+    how: Any = {"steps": steps, "lr": lr, "on_step": on_step}
     select = partial(select_confident, fraction=fraction)
     return tpt_predict(
-        model, prompts, features, regularizer=lambda t: -weight * text_dispersion(t), select=select, steps=steps, lr=lr
+        model, prompts, features, regularizer=lambda t: -weight * text_dispersion(t), select=select, **how
     )
 
 

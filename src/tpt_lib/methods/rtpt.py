@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -35,6 +36,7 @@ def rtpt_predict(
     neighbors: int = 20,
     temperature: float = 0.01,
     diagonal: Diagonal = "exact",
+    on_step: Callable[[int, Tensor, Tensor], None] | None = None,
 ) -> Prediction:
     r"""Tune the prompts to the mean entropy of the views, then average the logits of all views by their reliability.
 
@@ -54,6 +56,7 @@ def rtpt_predict(
         temperature: :math:`\tau` (default 0.01).
         diagonal: how the cosine of a view to itself is left out: ``"exact"`` (default), or as the released code does, which
             leaves out cosines of 1 or more, so some diagonals stay and duplicates go.
+        on_step: that of ``tune_prompt`` (default None).
 
     Returns:
         A prediction; for several images a batch of them.
@@ -66,7 +69,8 @@ def rtpt_predict(
         wanted = f"neighbors must be at least 1, temperature above 0 and diagonal one of {get_args(Diagonal)}"
         raise ValueError(f"rtpt_predict: {wanted}, but got {neighbors}, {temperature} and {diagonal!r}")
     select = partial(select_confident, fraction=fraction)
-    tuned = tune_prompt(model, prompts, features, objective=mean_entropy, select=select, steps=steps, lr=lr)
+    how: Any = {"select": select, "steps": steps, "lr": lr, "on_step": on_step}
+    tuned = tune_prompt(model, prompts, features, objective=mean_entropy, **how)
     weights = _reliability(features.detach().float(), neighbors, temperature, diagonal)
     logits = (weights[..., None, :] @ unchecked_logits(model, features.detach(), tuned.text_features))[..., 0, :]
     return as_prediction(model, prompts, features, tuned, logits)
