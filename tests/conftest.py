@@ -58,3 +58,14 @@ def simulated():
         pytest.skip(WHY_NOT)
     with counting() as counts:
         yield counts
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A playwright ``Browser``, one per module: while it is open, other tests could not call ``asyncio.run``."""
+    from support.browser import open_browser, why_not
+
+    if reason := why_not():
+        pytest.skip(reason)
+    with open_browser() as opened:
+        yield opened
