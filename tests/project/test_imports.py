@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = pathlib.Path(__file__).parents[2] / "src/tpt_lib"
 LISTED = """
-types content text_files objectives prediction
+types content text_files html_tables objectives prediction
 
 models.protocol models.identity models.kept_parts models.structural_copy models.causal_towers models.module_clip
 models.weights_files models.open_clip models.openai models.transformers models.wrap models

@@ -209,6 +209,9 @@ class Report:
 
     _repr_markdown_ = to_markdown
 
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
 
 def _cells(row: dict[str, Any]) -> dict[str, str | None]:
     def rounded(name: str, digits: int) -> str | None:
