@@ -148,8 +148,13 @@ def report(args: Namespace) -> int:
         refuse(args, ("format",), "no effect with --json; leave one of them out")
     if args.plots:
         require_matplotlib()
+    if args.html is None:
+        refuse(args, ("root",), "no effect without --html, which has thumbnails; leave it out")
     require_torchmetrics()
     found = tpt.Report.read(args.runs)
+    if args.html is not None:
+        found.to_html(args.html, dataset=args.root)
+        say(f"The page is in {args.html}")
     if args.plots:
         Path(args.plots).mkdir(parents=True, exist_ok=True)
         plots.plot_accuracies(found).savefig(Path(args.plots, "accuracies.png"))
