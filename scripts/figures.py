@@ -1,9 +1,12 @@
-"""Draw docs/figures: the paper's ablations, the settings and the methods on drawings, and the figure of the README.
+"""Draw docs/figures: the paper's ablations, the settings and the methods on drawings, the figure of the README, and reports.
 
-``python scripts/figures.py``. ``scripts/settings.py`` measures the settings, ``scripts/methods.py`` the methods.
+``python scripts/figures.py``. ``scripts/settings.py`` measures the settings, ``scripts/methods.py`` the methods. Pages of
+reports are photographed in chromium.
 """
 
 import json
+import sys
+import tempfile
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -17,6 +20,7 @@ from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 FIGURES = Path(__file__).parents[1] / "docs/figures"
 SETTINGS, METHODS = FIGURES.parent / "settings.json", FIGURES.parent / "methods.json"
 DRAWING = "unicorn"
+sys.path.append(str(FIGURES.parents[1] / "tests"))
 TABLES = {table.number: table for table in tpt.paper.paper_tables()}
 
 
@@ -123,6 +127,27 @@ def prediction() -> Figure:
     return tpt.plots.plot_prediction(said, image, before, after, truth=data.classes[truth])
 
 
+def photograph_report(folder: Path) -> None:
+    """Evaluate drawings, write the report as a page, and photograph it: wide, on a phone, and its gallery in the dark."""
+    from support.browser import open_browser
+
+    model, data = tpt.load_tiny(), tpt.load_tiny_drawings(n=150)
+    methods, page = ["zero_shot", "view_average", "zero", "tpt", "tda"], folder / "report.html"
+    report = tpt.evaluate(model, data, methods, out=folder / "run.jsonl", n_views=16, num_workers=0)
+    report.to_html(page, dataset=data)
+    with open_browser() as browser:
+        for name, width, height, scheme, top in (
+            ("report-wide", 1000, 1250, "light", "body"),
+            ("report-phone", 360, 1250, "light", "body"),
+            ("report-dark", 1000, 900, "dark", "#gallery"),
+        ):
+            tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+            tab.goto(page.as_uri())
+            tab.wait_for_selector("#cards li")
+            tab.locator(top).evaluate("one => one.scrollIntoView()")
+            tab.screenshot(path=FIGURES / f"{name}.png")
+
+
 if __name__ == "__main__":
     FIGURES.mkdir(exist_ok=True)
     drawn = paper() | {
@@ -132,3 +157,5 @@ if __name__ == "__main__":
     }
     for name, figure in drawn.items():
         figure.savefig(FIGURES / f"{name}.png")
+    with tempfile.TemporaryDirectory() as folder:
+        photograph_report(Path(folder))

@@ -27,6 +27,7 @@ def result(method, top1, **more):
 def test_accuracies_have_intervals_and_the_papers_number():
     svg = accuracy_chart([result("a", 50.0, paper=45.0), result("b", 80.0)])
     assert "a 50.0 (40.4 to 59.6), b 80.0 (71.1 to 86.7)" in svg
+    assert f">{'a' * 25}…<" in accuracy_chart([result("a" * 100, 50.0)])
     x = scale(40.38, 86.66, 6, 314)
     assert numbers(svg, "point", "cx") == pytest.approx([x(50), x(80)], abs=0.2)
     assert numbers(svg, "paper", "x") == pytest.approx([x(45) - 1.5], abs=0.2)
@@ -53,7 +54,7 @@ def test_cost_is_logarithmic_and_names_do_not_overlap():
     ]
     svg = cost_chart(rows, ["two", "one", "three"])
     first, second, _ = (float(x) for x in re.findall(r'<circle cx="([\d.]+)"', svg))
-    assert (first, second) == pytest.approx((34 + 278 * 0.2 / 1.404, 34 + 278 * 1.2 / 1.404), abs=0.3)
+    assert (first, second) == pytest.approx((36 + 276 * 0.2 / 1.404, 36 + 276 * 1.2 / 1.404), abs=0.3)
     assert re.findall(r'class="(m\d)"', svg) == ["m1", "m0", "m2"]
     heights = [float(y) for y in re.findall(r'y="([\d.]+)"[^>]*>(?:two|three)<', svg)]
     assert abs(heights[0] - heights[1]) >= 10

@@ -21,7 +21,8 @@ BINS = 15
 POINTS = 200  # of a line, at most
 WINDOW = 100  # images of a running mean, at most
 COLORS = 8  # in page.css
-ROW, LINE = 34, 11  # heights of a method's accuracy, and of a word
+LONGEST = 26  # letters of a name
+ROW, LINE = 34, 12  # heights of a method's accuracy, and of a word
 
 
 def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -34,7 +35,7 @@ def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> str:
         y = ROW * i + 24
         numbers = f"{row['top1']:.1f} ({start:.1f} to {stop:.1f})"
         said.append(f"{row['method']} {numbers}")
-        parts += [text(0, y - 11, row["method"]), text(WIDTH, y - 11, numbers, text_anchor="end")]
+        parts += [text(0, y - 11, shortened(row["method"])), text(WIDTH, y - 11, numbers, text_anchor="end")]
         parts.append(polyline([(x(start), y), (x(stop), y)], class_="interval"))
         parts.append(element("circle", cx=x(row["top1"]), cy=y, r=4, class_="point"))
         if row["paper"] is not None:
@@ -84,12 +85,18 @@ def cost_chart(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> str
     powers = range(math.ceil(first), math.floor(last) + 1)
     marks = {power: f"{float(f'{10.0**power:.2g}'):g}" for power in (*powers, *([] if powers else costs))}
     grid = frame(180, x, y, marks, ticks(low, high, 5), "accuracy (%) over ms per image")
-    return chart(212, f"accuracy over milliseconds per image: {', '.join(said)}", grid, *parts)
+    return chart(214, f"accuracy over milliseconds per image: {', '.join(said)}", grid, *parts)
+
+
+def shortened(name: str) -> str:
+    """Return a name that has room in a chart; the page's tables have all of it."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 def _beside(name: str, x: float, y: float, taken: list[tuple[float, float, float]]) -> str:
     """Return a name next to a point, moved up or down until it covers no other name or point."""
-    wide = 5.8 * len(name)
+    name = shortened(name)
+    wide = 6.4 * len(name)
     left = x + wide + 8 < WIDTH
     start = x + 7 if left else x - 7 - wide
     shifts = sorted(range(-6, 7), key=abs)
@@ -119,7 +126,7 @@ def stream_chart(correct: Mapping[str, Sequence[bool]], methods: Sequence[str]) 
     marks = {one: f"{one:g}" for one in ticks(window, longest, 4)}
     words = f"accuracy (%) of the last {window} over images seen"
     grid = frame(180, x, y, marks, ticks(low, high, 5), words)
-    return chart(212, f"accuracy over the stream, at its end: {said}", grid, *parts)
+    return chart(214, f"accuracy over the stream, at its end: {said}", grid, *parts)
 
 
 def _running_means(correct: Sequence[bool], window: int) -> tuple[list[int], list[float], list[float]]:

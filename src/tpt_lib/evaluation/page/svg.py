@@ -12,7 +12,7 @@ __all__ = ["WIDTH", "chart", "element", "frame", "polyline", "scale", "text", "t
 Number = int | float
 
 WIDTH = 320  # of every chart, so that its words stay readable on a phone
-LEFT, RIGHT, TOP = 34, 8, 8  # margins around the axes
+LEFT, RIGHT, TOP = 36, 8, 8  # margins around the axes
 
 
 def element(name: str, content: str = "", **attributes: Any) -> str:
@@ -64,11 +64,11 @@ def frame(
     """Return the grid: values ``along`` the left, the names of values ``across``, and words below."""
     lines = [
         polyline([(LEFT, y(value)), (WIDTH - RIGHT, y(value))], class_="grid")
-        + text(LEFT - 4, y(value) + 3, f"{value:g}", text_anchor="end")
+        + text(LEFT - 4, y(value) + 4, f"{value:g}", text_anchor="end")
         for value in along
     ]
-    below = [text(x(value), bottom + 13, name, text_anchor="middle") for value, name in across.items()]
-    return "".join([*lines, *below, text((LEFT + WIDTH) / 2, bottom + 27, words, text_anchor="middle")])
+    below = [text(x(value), bottom + 14, name, text_anchor="middle") for value, name in across.items()]
+    return "".join([*lines, *below, text((LEFT + WIDTH) / 2, bottom + 29, words, text_anchor="middle")])
 
 
 def _short(value: object) -> str:
