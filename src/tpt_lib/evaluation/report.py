@@ -224,8 +224,8 @@ class Report:
         if file.is_dir() or not file.parent.is_dir():
             what = "is a folder" if file.is_dir() else "is in a folder that does not exist"
             raise ValueError(f"to_html: {str(out)!r} {what}; pass the name of a file, such as 'report.html'")
-        if isinstance(thumbnails, bool) or thumbnails < 0:
-            raise ValueError(f"to_html: thumbnails must be 0 or more, but got {thumbnails}")
+        if type(thumbnails) is not int or thumbnails < 0:
+            raise ValueError(f"to_html: thumbnails must be an int, 0 or more, but got {thumbnails!r}")
         find = image_finder(dataset, self.runs)
         page = report_page(self.table(), self.rows(), self.outcomes(), self.runs, find, thumbnails)
         write_whole(file, page.encode("utf-8", "replace"))

@@ -89,6 +89,7 @@ def test_no_file_outside_the_folder_is_read(folder, tmp_path):
     assert pictures(runs, inside).keys() == {3}
 
 
+@pytest.mark.usefixtures("no_shape_checks")
 def test_other_images_are_refused(folder, tmp_path):
     runs, data = changed(folder), tpt_lib.load_dataset(folder / "photos")
     with pytest.raises(FileNotFoundError, match="to_html: 'none' is not a folder; pass the one that has the images"):
@@ -108,6 +109,11 @@ def test_other_images_are_refused(folder, tmp_path):
         ValueError, match="the dataset is pets/test, but the runs are on photos/test; pass one of those"
     ):
         image_finder(other, runs)
+    store = tpt_lib.encode_dataset(tiny(), data, tmp_path / "store", n_views=1, num_workers=0)
+    with pytest.raises(
+        TypeError, match="must be the EvalSet that was evaluated, or a folder of images, but got FeatureStore"
+    ):
+        image_finder(store, runs)
     for one in runs[0].rows:
         one["path"] = None
     with pytest.raises(ValueError, match="the run has no paths; pass the dataset that was evaluated"):

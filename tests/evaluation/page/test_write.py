@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 from support.pages import column, contrasts, drawn_report, opened, too_wide
-from support.runs import header, report, row, said
+from support.runs import FOUR, header, report, row, said
 
 import tpt_lib
 
@@ -184,6 +184,16 @@ def test_one_method_old_rows_and_bongard(browser, tmp_path):
         assert page.locator("#cards tbody tr").all_inner_texts() == ["positive\t50.0%", "negative\t50.0%"]
 
 
+def test_runs_without_results(browser, tmp_path):
+    bad = {"seed": 0, "sample": 0, "truth": None, "error": "ImageError: x"}
+    for name, rows in (("errors", [bad]), ("nothing", [])):
+        report((header(stream={"order": "shuffle"}), rows), (header("dtd"), FOUR)).to_html(tmp_path / f"{name}.html")
+        with opened(browser, tmp_path / f"{name}.html") as page:
+            page.wait_for_selector("#cards li")
+            assert page.locator("figure").filter(has_text="No results.").count() == 2
+            assert page.locator("header p").inner_text() == "Model: RN50"
+
+
 def test_it_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     found, file = report((header(n=1, methods=["TPT"]), [row(0, 0, TPT=said(0))])), tmp_path / "report.html"
     file.write_text("before")
@@ -199,8 +209,8 @@ def test_it_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     [
         (".", {}, "to_html: '.' is a folder; pass the name of a file"),
         ("none/report.html", {}, "'none/report.html' is in a folder that does not exist"),
-        ("report.html", {"thumbnails": -1}, "thumbnails must be 0 or more, but got -1"),
-        ("report.html", {"thumbnails": True}, "thumbnails must be 0 or more, but got True"),
+        ("report.html", {"thumbnails": -1}, "thumbnails must be an int, 0 or more, but got -1"),
+        ("report.html", {"thumbnails": True}, "thumbnails must be an int, 0 or more, but got True"),
     ],
 )
 def test_what_is_refused_before_the_work(out, options, says, tmp_path, monkeypatch):

@@ -83,7 +83,7 @@ def cost_chart(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> str
     for row, cost, height in zip(rows, costs, heights, strict=True):
         parts.append(_beside(row["method"], x(cost), y(height), taken))
     powers = range(math.ceil(first), math.floor(last) + 1)
-    marks = {power: f"{float(f'{10.0**power:.2g}'):g}" for power in (*powers, *([] if powers else costs))}
+    marks = {power: f"{float(f'{10.0**power:.2g}'):g}" for power in (*powers, *([] if powers else costs[:1]))}
     grid = frame(180, x, y, marks, ticks(low, high, 5), "accuracy (%) over ms per image")
     return chart(214, f"accuracy over milliseconds per image: {', '.join(said)}", grid, *parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.page.gallery import Changes
 from tpt_lib.evaluation.run_reading import Run
 from tpt_lib.evaluation.run_schema import Row
-from tpt_lib.types import PathLike
+from tpt_lib.types import PathLike, kind_of
 from tpt_lib.views.reading import read_image
 
 __all__ = ["SIDE", "Find", "image_finder", "thumbnails_of"]
@@ -37,10 +38,15 @@ def image_finder(dataset: EvalSet | PathLike | None, runs: Sequence[Run]) -> Fin
 
     Raises:
         FileNotFoundError: if there is no such folder.
+        TypeError: if it is anything else, such as a store, which has no images.
         ValueError: if the dataset is not that of a run, or a folder has none of the images or others.
     """
     if dataset is None:
         return None
+    if not isinstance(dataset, EvalSet | str | os.PathLike):
+        raise TypeError(
+            f"to_html: dataset must be the EvalSet that was evaluated, or a folder of images, but got {kind_of(dataset)}"
+        )
     return _from_dataset(dataset, runs) if isinstance(dataset, EvalSet) else _from_folder(dataset, runs)
 
 
@@ -96,10 +102,12 @@ def _from_folder(folder: PathLike, runs: Sequence[Run]) -> Find:
 
 def _check_pixels(root: Path, run: Run) -> None:
     """Compare the few images whose pixels the run knows."""
-    known = {} if isinstance(run.rows[0]["truth"], str) else run.header["settings"].get("data", {}).get("images", {})
+    known = run.header["settings"].get("data", {}).get("images", {})
     for row in run.rows:
-        file = _below(root, row.get("path")) if str(row["sample"]) in known else None
-        if file is not None and "error" not in row and digest([read_image(file)]) != known[str(row["sample"])]:
+        if "error" in row or isinstance(row["truth"], str) or str(row["sample"]) not in known:
+            continue  # images of Bongard problems are numbered otherwise
+        file = _below(root, row.get("path"))
+        if file is not None and digest([read_image(file)]) != known[str(row["sample"])]:
             raise ValueError(
                 f"to_html: {str(file)!r} has other pixels than when it was evaluated; pass the folder of that dataset"
             )

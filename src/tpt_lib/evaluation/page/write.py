@@ -67,6 +67,7 @@ def report_page(
     return _filled(
         "page.html",
         title=escape(f"{', '.join(methods)} on {datasets}"),
+        models=escape(", ".join(dict.fromkeys(run.model or "not known" for run in runs))),
         style=_read("page.css"),
         script=_read("page.js"),
         links="".join(f'<a href="#{ids[name]}">{name}</a> ' for name in kept),
@@ -95,12 +96,11 @@ def _accuracies(by_dataset: Rows) -> Iterator[Figure]:
 
 def _reliabilities(outcomes: Iterable[tuple[Run, str, Mapping[int, Outcomes]]], titles: Titles) -> Iterator[Figure]:
     for run, method, by_seed in outcomes:
-        confidence, correct = (
-            torch.cat([getattr(said, name) for said in by_seed.values()]) for name in ("confidence", "correct")
-        )
+        known = [said for said in by_seed.values() if len(said.truth)]
         drawn = "<p>Empty: its confidences are shares of votes, not probabilities.</p>"
         if is_probability(run, method):
-            drawn = reliability_chart(confidence, correct) if len(correct) else "<p>No results.</p>"
+            parts = [(said.confidence, said.correct) for said in known]
+            drawn = reliability_chart(*map(torch.cat, zip(*parts, strict=True))) if parts else "<p>No results.</p>"
         yield f"{method} on {titles[run.model, run.label]}", drawn
 
 
