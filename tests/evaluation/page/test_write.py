@@ -151,9 +151,12 @@ def test_no_text_of_a_run_is_read_as_markup(browser, tmp_path):
 def test_pages_of_the_gallery(browser, tmp_path):
     top = header(methods=("a", "b"), n=60)
     rows = [{**row(i, i % 2, a=said(1 - i % 2), b=said(i % 2)), "path": f"images/{i}.png"} for i in range(60)]
-    report((top, rows)).to_html(tmp_path / "report.html")
+    nine = header("dtd", methods=("a", "b"), n=9), [row(i, 0, a=said(0), b=said(0)) for i in range(9)]
+    report((top, rows), nine).to_html(tmp_path / "report.html")
     with opened(browser, tmp_path / "report.html", width=360) as page:
         page.wait_for_selector("#cards li")
+        page.get_by_role("region", name="table: results").get_by_role("button", name="n", exact=True).click()
+        assert column(page, "results", "n") == ["9", "9", "60", "60"], "numbers are sorted as numbers"
         status, following = page.get_by_role("status"), page.get_by_role("button", name="next")
         assert status.inner_text() == "60 images, here 1 to 24"
         assert "0 have a thumbnail" in page.locator("main").inner_text()
