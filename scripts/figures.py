@@ -1,11 +1,13 @@
-"""Draw docs/figures: the paper's ablations, the settings and the methods on drawings, the figure of the README, and the app.
+"""Draw docs/figures: the paper's ablations, settings and methods on drawings, the README's, pages of reports and the app.
 
-``python scripts/figures.py``. ``scripts/settings.py`` measures the settings, ``scripts/methods.py`` the methods.
+``python scripts/figures.py``. ``scripts/settings.py`` measures the settings, ``scripts/methods.py`` the methods. Pages of
+reports and the app are photographed in chromium.
 """
 
 import io
 import json
-import shutil
+import sys
+import tempfile
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -20,6 +22,7 @@ from tpt_lib.plots.figure import AFTER, BEFORE, new_figure
 FIGURES = Path(__file__).parents[1] / "docs/figures"
 SETTINGS, METHODS = FIGURES.parent / "settings.json", FIGURES.parent / "methods.json"
 DRAWING = "unicorn"
+sys.path.append(str(FIGURES.parents[1] / "tests"))
 TABLES = {table.number: table for table in tpt.paper.paper_tables()}
 
 
@@ -126,16 +129,36 @@ def prediction() -> Figure:
     return tpt.plots.plot_prediction(said, image, before, after, truth=data.classes[truth])
 
 
+def photograph_report(folder: Path) -> None:
+    """Evaluate drawings, write the report as a page, and photograph it: wide, on a phone, and its gallery in the dark."""
+    from support.browser import open_browser
+
+    model, data = tpt.load_tiny(), tpt.load_tiny_drawings(n=150)
+    methods, page = ["zero_shot", "view_average", "zero", "tpt", "tda"], folder / "report.html"
+    report = tpt.evaluate(model, data, methods, out=folder / "run.jsonl", n_views=16, num_workers=0)
+    report.to_html(page, dataset=data)
+    with open_browser() as browser:
+        for name, width, height, scheme, top in (
+            ("report-wide", 1000, 1250, "light", "body"),
+            ("report-phone", 360, 1250, "light", "body"),
+            ("report-dark", 1000, 900, "dark", "#gallery"),
+        ):
+            tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+            tab.goto(page.as_uri())
+            tab.wait_for_selector("#cards li")
+            tab.locator(top).evaluate("one => one.scrollIntoView()")
+            tab.screenshot(path=FIGURES / f"{name}.png")
+
+
 def app(folder: Path) -> None:
     """Take pictures of the three tabs of the browser app, in Debian's chromium."""
-    from playwright.sync_api import sync_playwright
+    from support.browser import open_browser
 
     from tpt_lib.app.page import serve
     from tpt_lib.app.words import named_model
 
     server, address = serve({"tiny": named_model(tpt.load_tiny(), "tpt.load_tiny()")})
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+    with open_browser() as browser:
         page = browser.new_page(viewport={"width": 1200, "height": 1440})
         page.goto(address)
         page.get_by_label("Steps").fill("4")
@@ -155,7 +178,6 @@ def app(folder: Path) -> None:
         page.locator("#verdicts li").first.wait_for()
         page.set_viewport_size({"width": 1200, "height": 1330})
         photograph(page, folder / "app-bongard.png")
-        browser.close()
     server.close()
 
 
@@ -176,3 +198,5 @@ if __name__ == "__main__":
     for name, figure in drawn.items():
         figure.savefig(FIGURES / f"{name}.png")
     app(FIGURES)
+    with tempfile.TemporaryDirectory() as folder:
+        photograph_report(Path(folder))

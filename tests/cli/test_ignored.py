@@ -75,6 +75,7 @@ def test_images_are_no_dataset(option, capsys):
 def test_what_json_does_not_show(capsys):
     assert refused(capsys, "classify a.png --classes cat dog --json --top 3").startswith("--top: no effect with --json")
     assert refused(capsys, "report run.jsonl --json --format table").startswith("--format: no effect with --json")
+    assert refused(capsys, "report run.jsonl --root data").startswith("--root: no effect without --html")
 
 
 def test_weights_of_a_folder(capsys, tmp_path, monkeypatch):

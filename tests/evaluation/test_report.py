@@ -108,6 +108,7 @@ def test_markdown_csv_and_pandas_say_the_same():
     assert line.startswith("| --- | --- | ---: |")
     assert first.startswith("| pets | zero-shot | 4 | 50.00 | 83.57 |")
     assert found._repr_markdown_() == found.to_markdown()
+    assert found._repr_html_() == found.table()._repr_html_()
     rows = list(csv.DictReader(io.StringIO(found.to_csv())))
     assert [(r["dataset"], r["method"], float(r["top1"]), r["top5"]) for r in rows] == [
         ("pets", "zero-shot", 50, ""),

@@ -1,9 +1,9 @@
-"""McNemar's test against the binomial test."""
+"""McNemar's test and Wilson's interval against scipy's."""
 
 import pytest
 
 import tpt_lib
-from tpt_lib.evaluation.significance import paired_counts
+from tpt_lib.evaluation.significance import paired_counts, wilson
 
 
 def test_mcnemar_is_the_exact_binomial_test():
@@ -24,3 +24,10 @@ def test_pairs_are_the_samples_that_both_have():
     skewed = paired_counts(dict.fromkeys(range(8), True), dict.fromkeys(range(8), False))
     assert (skewed["only_a"], skewed["only_b"], skewed["p"]) == (8, 0, 2 / 2**8)
     assert paired_counts(a, {})["n"] == 0
+
+
+def test_wilsons_interval():
+    binomtest = pytest.importorskip("scipy.stats").binomtest
+    for right, n in [(81, 263), (15, 148), (0, 20), (1, 29), (29, 29), (1, 1)]:
+        expected = binomtest(right, n).proportion_ci(0.95, method="wilson")
+        assert wilson(right / n, n) == pytest.approx(tuple(expected), abs=1e-4)

@@ -63,3 +63,11 @@ def test_as_data():
         "swept": "steps",
     }
     assert tpt_lib.evaluation.Table(()).columns == []
+
+
+def test_as_html():
+    shown = tpt_lib.evaluation.Table(({"method": "<TPT>", "accuracy": 0.66666},), note="1 < 2")._repr_html_()
+    assert '<td>&lt;TPT&gt;</td><td style="text-align:right">0.667</td>' in shown
+    assert shown.endswith(">1 &lt; 2</p>")
+    assert TABLE._repr_html_().count("<tr>") == 3
+    assert "<p" not in tpt_lib.evaluation.Table(TABLE.rows)._repr_html_()

@@ -200,3 +200,9 @@ def test_an_unfinished_store_and_one_of_a_newer_version_are_refused(tmp_path):
     (store.path / "index.json").write_text(json.dumps({**index, "format": 1}))
     with pytest.raises(ValueError, match="lacks views"):
         FeatureStore.open(store.path)
+
+
+def test_how_a_notebook_shows_it(store):
+    shown = store._repr_html_()
+    for cell in ("noise/test", "12 of 6 classes", f"{VIEWS} of seed 3; stored seeds: 3, 1", str(store.path)):
+        assert f"<td>{cell}</td>" in shown

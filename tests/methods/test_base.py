@@ -173,3 +173,13 @@ def test_presets_of_online_methods(name, preset, keywords):
     assert getattr(found.predict, "keywords", None) == keywords
     assert isinstance(found.predict(), OnlineMethod)
     assert set(found.presets) <= set(PRESETS)
+
+
+def test_a_notebook_shows_the_names_as_a_table():
+    names = list_methods()
+    assert names == tuple(names)
+    assert repr(names) == repr(tuple(names))
+    shown = names._repr_html_()
+    assert shown.count("<tr>") == len(names) + 1
+    assert "<td>memo_clip</td>" in shown
+    assert "<td>TDA</td>" in list_methods(online=True)._repr_html_()

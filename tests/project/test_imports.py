@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = pathlib.Path(__file__).parents[2] / "src/tpt_lib"
 LISTED = """
-types content text_files objectives prediction
+types content text_files html_tables objectives prediction
 
 models.protocol models.identity models.kept_parts models.structural_copy models.causal_towers models.module_clip
 models.weights_files models.open_clip models.openai models.transformers models.wrap models
@@ -45,6 +45,8 @@ evaluation.data.load evaluation.data.subsets evaluation.data.orders evaluation.d
 evaluation.published evaluation.table evaluation.metrics evaluation.significance
 evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines evaluation.run_lock
 evaluation.run_reading evaluation.run_file evaluation.run_summary
+evaluation.page.svg evaluation.page.charts evaluation.page.gallery evaluation.page.thumbnails evaluation.page.write
+evaluation.page
 evaluation.report evaluation.profiling evaluation.from_store evaluation.compare
 evaluation.run.distributed evaluation.run.progress evaluation.run.clock evaluation.run.items
 evaluation.run.fill_store evaluation.run.encode_dataset

@@ -20,13 +20,9 @@ from tpt_lib.cli.loading import (
     classes_of,
     methods_of,
     model_of,
-<<<<<<< HEAD
-    prompts_of,
-    reward_of,
-=======
     named_models_of,
     prompts_of,
->>>>>>> app
+    reward_of,
     rewards_of,
     settings_of,
     views_of,
@@ -162,8 +158,13 @@ def report(args: Namespace) -> int:
         refuse(args, ("format",), "no effect with --json; leave one of them out")
     if args.plots:
         require_matplotlib()
+    if args.html is None:
+        refuse(args, ("root",), "no effect without --html, which has thumbnails; leave it out")
     require_torchmetrics()
     found = tpt.Report.read(args.runs)
+    if args.html is not None:
+        found.to_html(args.html, dataset=args.root)
+        say(f"The page is in {args.html}")
     if args.plots:
         Path(args.plots).mkdir(parents=True, exist_ok=True)
         plots.plot_accuracies(found).savefig(Path(args.plots, "accuracies.png"))
@@ -271,9 +272,6 @@ def demo(args: Namespace) -> int:
     return 0
 
 
-<<<<<<< HEAD
-_ALL = (classify, encode, store, evaluate, compare, report, reproduce, datasets, methods, models, demo)
-=======
 def app(args: Namespace) -> int:
     from tpt_lib.app.page import serve
     from tpt_lib.app.wiring import require_gradio
@@ -291,8 +289,7 @@ def app(args: Namespace) -> int:
     return 0
 
 
-_ALL = (classify, encode, store, evaluate, compare, report, datasets, methods, models, demo, app)
->>>>>>> app
+_ALL = (classify, encode, store, evaluate, compare, report, reproduce, datasets, methods, models, demo, app)
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {command.__name__: command for command in _ALL}
 
 

@@ -210,6 +210,12 @@ def _report(command: argparse.ArgumentParser) -> None:
         "--compare", nargs=2, metavar="METHOD", help="McNemar's test between two methods, by their names in the report"
     )
     command.add_argument("--plots", metavar="FOLDER", help="folder to save accuracies.png and reliability.png in")
+    command.add_argument(
+        "--html", metavar="FILE", help="file to write the report to as a page with charts and a gallery"
+    )
+    command.add_argument(
+        "--root", metavar="FOLDER", help="with --html: the folder of the images, for thumbnails; as --root of evaluate"
+    )
 
 
 def _reproduce(command: argparse.ArgumentParser) -> None:
@@ -332,7 +338,12 @@ COMMANDS = {
     "report": (
         "Summarize run files next to the paper's numbers",
         (_report,),
-        ["noto-v1.jsonl", "runs/*.jsonl --format markdown", "noto-v1.jsonl --compare zero-shot TPT --plots figures"],
+        [
+            "noto-v1.jsonl",
+            "runs/*.jsonl --format markdown",
+            "noto-v1.jsonl --compare zero-shot TPT --plots figures",
+            "pets.jsonl --html pets.html --root /data",
+        ],
     ),
     "reproduce": (
         "Run a table of the paper next to its numbers; the same command resumes it",

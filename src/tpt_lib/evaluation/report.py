@@ -8,9 +8,13 @@ import io
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.metrics import Outcomes, averages, mean_std, scores
+from tpt_lib.evaluation.page.thumbnails import image_finder
+from tpt_lib.evaluation.page.write import report_page
 from tpt_lib.evaluation.published import backbone_key
 from tpt_lib.evaluation.run_checks import differing_settings
 from tpt_lib.evaluation.run_file import Run, merge_runs, read_run
@@ -24,6 +28,7 @@ from tpt_lib.evaluation.run_summary import (
 )
 from tpt_lib.evaluation.significance import paired_counts
 from tpt_lib.evaluation.table import Table
+from tpt_lib.features.whole_file import write_whole
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -196,6 +201,35 @@ class Report:
         writer.writerows(self._rows)
         return file.getvalue()
 
+    def to_html(self, out: PATH, *, dataset: EvalSet | PATH | None = None, thumbnails: int = 200) -> None:
+        """Write the report as one HTML file that needs no network and no server.
+
+        It has the tables, the charts, and a gallery of the images that one method got right and another wrong.
+
+        Args:
+            out: destination; written atomically.
+            dataset: where the images are, for thumbnails: the dataset that was evaluated, or a folder that the paths of the
+                runs are relative to (default None: the gallery has text only).
+            thumbnails: number of thumbnails to embed at most, spread over the gallery (default 200). The page says how many.
+
+        Raises:
+            FileNotFoundError: if there is no such folder.
+            ValueError: if ``out`` is not a file, ``thumbnails`` is negative, or the images are not those that were evaluated.
+
+        >>> data = tpt_lib.EvalSet("noise", [(torch.rand(3, 40, 60), 0)], ("cat", "dog"))
+        >>> report = tpt_lib.evaluate(model, data, "zero_shot", out=f"{folder}/run.jsonl", n_views=1)
+        >>> report.to_html(f"{folder}/report.html", dataset=data)
+        """
+        file = Path(out)
+        if file.is_dir() or not file.parent.is_dir():
+            what = "is a folder" if file.is_dir() else "is in a folder that does not exist"
+            raise ValueError(f"to_html: {str(out)!r} {what}; pass the name of a file, such as 'report.html'")
+        if type(thumbnails) is not int or thumbnails < 0:
+            raise ValueError(f"to_html: thumbnails must be an int, 0 or more, but got {thumbnails!r}")
+        find = image_finder(dataset, self.runs)
+        page = report_page(self.table(), self.rows(), self.outcomes(), self.runs, find, thumbnails)
+        write_whole(file, page.encode("utf-8", "replace"))
+
     def to_pandas(self) -> DataFrame:
         """Return ``rows`` as a pandas ``DataFrame``."""
         try:
@@ -208,6 +242,9 @@ class Report:
         return repr(self.table())
 
     _repr_markdown_ = to_markdown
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str | None]:

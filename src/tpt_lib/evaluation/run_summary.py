@@ -20,6 +20,7 @@ __all__ = [
     "outcomes_by_seed",
     "paper_columns",
     "run_notes",
+    "stream_outcomes",
     "summarize",
 ]
 
@@ -58,6 +59,17 @@ def correct_answers(run: Run, method: str) -> dict[int, dict[int, bool]]:
     for row in run.rows:
         if "error" not in row:
             found.setdefault(row["seed"], {})[row["sample"]] = row["methods"][method]["index"] == _truth(row)
+    return found
+
+
+def stream_outcomes(rows: Iterable[Row]) -> dict[str, list[bool]]:
+    """Return whether each method was right on each image of one stream, in its order, without rows that have no result."""
+    found: dict[str, list[bool]] = {}
+    for row in sorted(rows, key=lambda row: row.get("position", 0)):
+        if row["truth"] is None:
+            continue
+        for name, said in row.get("methods", {}).items():
+            found.setdefault(name, []).append(said["index"] == truth_index(row["truth"]))
     return found
 
 

@@ -1,11 +1,11 @@
-"""Significance tests between two methods."""
+"""Intervals of an accuracy, and significance tests between two methods."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TypeVar
 
-__all__ = ["mcnemar", "paired_counts"]
+__all__ = ["mcnemar", "paired_counts", "wilson"]
 
 Sample = TypeVar("Sample")
 
@@ -50,3 +50,22 @@ def paired_counts(a: Mapping[Sample, bool], b: Mapping[Sample, bool]) -> dict[st
     kinds = {"both": (True, True), "only_a": (True, False), "only_b": (False, True), "neither": (False, False)}
     counts = {name: pairs.count(kind) for name, kind in kinds.items()}
     return {"n": len(pairs), **counts, "p": mcnemar(counts["only_a"], counts["only_b"])}
+
+
+def wilson(share: float, n: int, *, z: float = 1.96) -> tuple[float, float]:
+    """Return Wilson's interval of a share of samples.
+
+    Args:
+        share: share of the samples that were right, from 0 to 1.
+        n: number of samples, at least 1.
+        z: number of standard deviations (default 1.96, for 95%).
+
+    Returns:
+        Its ends, from 0 to 1.
+
+    >>> [round(end, 4) for end in wilson(0.5, 100)]
+    [0.4038, 0.5962]
+    """
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
+    return max(0.0, middle - half), min(1.0, middle + half)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
+
+from tpt_lib.html_tables import html_table
 
 __all__ = ["Table"]
 
@@ -70,6 +73,11 @@ class Table:
         return "\n".join([text[0], rule, *text[1:], *([self.note] if self.note else [])])
 
     _repr_markdown_ = to_markdown
+
+    def _repr_html_(self) -> str:
+        head, *body = self._cells()
+        table = html_table(head, body, left=self._left())
+        return f'{table}<p style="white-space:pre-line">{escape(self.note)}</p>' if self.note else table
 
     def _left(self) -> list[bool]:
         """Return whether each column is aligned left: the first one, and columns of words. Formatted numbers are text too."""

@@ -27,6 +27,7 @@ from tpt_lib.features.store_index import (
     shard_samples,
 )
 from tpt_lib.features.whole_file import DamagedFileError, check_tensors, map_tensors, text_at
+from tpt_lib.html_tables import html_table
 from tpt_lib.types import PathLike
 
 __all__ = ["FeatureStore"]
@@ -321,6 +322,17 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
     def __repr__(self) -> str:
         shape = f"{self.n_views} views x {self.entry['width']}, {self.entry['dtype']}"
         return f"<FeatureStore {self.name}/{self.split}: {len(self)} samples of {len(self.classes)} classes, {shape}>"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "dataset": f"{self.name}/{self.split}",
+            "samples": f"{len(self):,} of {len(self.classes):,} classes",
+            "views": f"{self.n_views} of seed {self.view_seed}; stored seeds: {', '.join(map(str, self.seeds))}",
+            "features": f"{self.entry['width']} numbers, {self.entry['dtype']}, of the model {self.model}",
+            "models": ", ".join(self.models),
+            "folder": str(self.path),
+        }
+        return html_table(["store", self.path.name], list(facts.items()))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 from typing_extensions import get_type_hints, is_typeddict
 
 from tpt_lib.features.check import check_unit
+from tpt_lib.html_tables import html_table
 from tpt_lib.methods.presets import Presets, check_preset
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
@@ -149,12 +150,23 @@ def list_methods(*, online: bool = False) -> tuple[str, ...]:
         online: whether to list the methods that learn from a stream instead of the episodic ones (default False).
 
     Returns:
-        The names, sorted.
+        The names, sorted. A notebook shows them as a table of what the registry knows.
 
     >>> "tpt" in list_methods()
     True
     """
-    return tuple(sorted(name for name, entry in _entries.items() if entry.online == online))
+    return _Names(sorted(name for name, entry in _entries.items() if entry.online == online))
+
+
+class _Names(tuple[str, ...]):
+    """Names of methods, which a notebook shows as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        entries = [_entries[name] for name in self]
+        rows = [(one.name, one.title, ", ".join(one.needs), one.paper) for one in entries]
+        return html_table(["name", "title", "needs", "paper"], rows)
 
 
 def registered_name(function: object) -> str | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tpt_lib.evaluation.run_schema import Row, truth_index
+from tpt_lib.evaluation.run_schema import Row
+from tpt_lib.evaluation.run_summary import stream_outcomes
 from tpt_lib.plots.figure import AFTER, BEFORE, PUBLISHED, RIGHT, WRONG, new_figure
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def plot_stream(
     """
     if window < 1:
         raise ValueError(f"plot_stream: window must be at least 1, but got {window}")
-    outcomes = correct if isinstance(correct, Mapping) else _outcomes(correct)
+    outcomes = correct if isinstance(correct, Mapping) else _of_one_stream(correct)
     series = {name: torch.as_tensor(values).float() for name, values in outcomes.items()}
     lengths = {name: values.numel() for name, values in series.items()}
     if not series or min(lengths.values()) < 1 or any(values.ndim != 1 for values in series.values()):
@@ -65,17 +66,11 @@ def plot_stream(
     return figure
 
 
-def _outcomes(rows: Sequence[Row]) -> dict[str, list[bool]]:
+def _of_one_stream(rows: Sequence[Row]) -> dict[str, list[bool]]:
     """Return for each method of some rows whether its answers are right."""
     if len(seeds := sorted({row["seed"] for row in rows})) > 1:
         raise ValueError(
             f"plot_stream: these are the rows of {len(seeds)} streams, with the seeds {seeds}; pass those of one, as "
             "[row for row in run.rows if row['seed'] == 0]"
         )
-    found: dict[str, list[bool]] = {}
-    for row in sorted(rows, key=lambda row: row.get("position", 0)):
-        if row["truth"] is None:
-            continue
-        for name, said in row.get("methods", {}).items():
-            found.setdefault(name, []).append(said["index"] == truth_index(row["truth"]))
-    return found
+    return stream_outcomes(rows)
