@@ -88,6 +88,12 @@ def test_subsets_have_the_names_of_their_synsets():
     assert imagenet_names("imagenet-r")["n01443537"] == "goldfish"
 
 
+def test_the_classes_of_subsets_are_in_the_order_of_imagenet():
+    order = list(imagenet_names())
+    for subset in ("imagenet-a", "imagenet-r"):
+        assert list(imagenet_names(subset)) == [synset for synset in order if synset in imagenet_names(subset)]
+
+
 def synset_error(tmp_path, name="imagenet", **options):
     with pytest.raises(ValueError, match=name) as caught:
         load_dataset(name, tmp_path, **options)

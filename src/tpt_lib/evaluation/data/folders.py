@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
@@ -13,8 +14,6 @@ from typing import NamedTuple
 from tpt_lib.evaluation.data.registry import Entry
 
 __all__ = ["Listing", "candidate_folders", "imagenet_names", "path_below", "quoted", "read_folder", "read_synsets"]
-
-SUBSETS = {"imagenet-a": "imagenet_a_synsets.txt", "imagenet-r": "imagenet_r_synsets.txt"}
 
 
 class Listing(NamedTuple):
@@ -56,10 +55,8 @@ def imagenet_names(subset: str = "imagenet") -> dict[str, str]:
     from timm.data import ImageNetInfo
 
     names = dict(zip(ImageNetInfo().label_names(), IMAGENET_CLASSNAMES, strict=True))
-    if subset not in SUBSETS:
-        return names
-    text = resources.files("timm").joinpath("data", "_info", SUBSETS[subset]).read_text()
-    return {synset: names[synset] for synset in text.split()}
+    subsets = tomllib.loads(resources.files("tpt_lib.evaluation.data").joinpath("imagenet_subsets.toml").read_text())
+    return {synset: names[synset] for synset in subsets.get(subset, names)}
 
 
 def read_folder(folder: Path, classes: Sequence[str] | None, *, subset: bool) -> Listing:
