@@ -1,31 +1,55 @@
 """Run every check that must pass before a change lands: lint, types, generated pages, site, notebooks, tests.
 
-``python scripts/check.py``
+``python scripts/check.py``, or only some parts of it: ``python scripts/check.py lint types``.
+``python scripts/check.py --oldest`` runs the quick tests, and nothing else, with every required dependency at its lower bound.
 """
 
+import argparse
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-CHECKS = [
-    ["-m", "ruff", "check"],
-    ["-m", "ruff", "format", "--check"],
-    ["-m", "mypy"],
-    ["-m", "mypy", "benchmarks"],
-    ["scripts/examples.py"],
-    ["scripts/architectures.py", "--check"],
-    ["scripts/methods.py", "--check"],
-    ["scripts/costs.py", "--check"],
-    ["scripts/site.py"],
-    ["scripts/notebooks.py", "--check"],
-    ["-m", "pytest", "--numprocesses=auto", "--dist=loadfile", "--durations=10"],
-]
+import oldest
 
-for check in CHECKS:
-    start = time.perf_counter()
-    print("$ python", *check, flush=True)
-    code = subprocess.run([sys.executable, *check], cwd=Path(__file__).parent.parent, check=False).returncode
-    print(f"  {time.perf_counter() - start:.0f} s\n", flush=True)
-    if code:
-        sys.exit(code)
+CHECKS = {
+    "lint": [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"]],
+    "types": [["-m", "mypy"], ["-m", "mypy", "benchmarks"], ["scripts/examples.py"]],
+    "pages": [
+        ["scripts/api.py", "--check"],
+        ["scripts/architectures.py", "--check"],
+        ["scripts/methods.py", "--check"],
+        ["scripts/costs.py", "--check"],
+        ["scripts/site.py"],
+        ["scripts/notebooks.py", "--check"],
+    ],
+    "tests": [["-m", "pytest", "--numprocesses=auto", "--dist=loadfile", "--durations=10"]],
+}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(CHECKS)}; with --oldest, paths of tests")
+    parser.add_argument("--oldest", action="store_true", help="run the quick tests at the lower bounds of dependencies")
+    args = parser.parse_args()
+    if not args.oldest and (unknown := set(args.parts) - set(CHECKS)):
+        parser.error(f"unknown parts {sorted(unknown)}; expected some of {', '.join(CHECKS)}")
+    return args
+
+
+def main() -> int:
+    args = parse()
+    if args.oldest:
+        return oldest.run(args.parts)
+    for check in [check for part in args.parts or CHECKS for check in CHECKS[part]]:
+        start = time.perf_counter()
+        print("$ python", *check, flush=True)
+        code = subprocess.run([sys.executable, *check], cwd=Path(__file__).parent.parent, check=False).returncode
+        print(f"  {time.perf_counter() - start:.0f} s\n", flush=True)
+        if code:
+            return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

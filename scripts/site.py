@@ -9,10 +9,10 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
-import tpt_lib
+sys.path.append(str(Path(__file__).parent))
+from api import public_values
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build/site"
@@ -60,20 +60,10 @@ def links(site: Path) -> tuple[list[str], set[str]]:
     return sorted(broken), {link for link in external if not link.startswith("data:")}
 
 
-def public_names() -> list[str]:
-    """The flat names of the package, and those that only a room has, as ``views.Crops``."""
-    flat = {name: getattr(tpt_lib, name) for name in tpt_lib.__all__}
-    rooms = {name: value for name, value in flat.items() if isinstance(value, ModuleType)}
-    names = [name for name in flat if name not in rooms]
-    for room, module in rooms.items():
-        names += [f"{room}.{name}" for name in module.__all__ if flat.get(name) is not getattr(module, name)]
-    return names
-
-
 def undocumented(reference: Path) -> list[str]:
     """Public names without a place on that page."""
     places = Page(reference).places
-    return [name for name in public_names() if f"tpt_lib.{name}" not in places]
+    return [name for name in public_values() if f"tpt_lib.{name}" not in places]
 
 
 def main() -> int:

@@ -67,7 +67,7 @@ def test_links_of_the_site(tmp_path):
 def test_the_site_tells_undocumented_names(tmp_path):
     site, page = script("site"), tmp_path / "api.html"
     missing = ["wrap", "views.AugMix"]
-    page.write_text("".join(f'<dt id="tpt_lib.{name}">' for name in site.public_names() if name not in missing))
+    page.write_text("".join(f'<dt id="tpt_lib.{name}">' for name in site.public_values() if name not in missing))
     assert site.undocumented(page) == missing
 
 
