@@ -29,10 +29,12 @@ CHECKS = {
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(CHECKS)}; with --oldest, paths of tests")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(CHECKS)} (default: all)")
     parser.add_argument("--oldest", action="store_true", help="run the quick tests at the lower bounds of dependencies")
     args = parser.parse_args()
-    if not args.oldest and (unknown := set(args.parts) - set(CHECKS)):
+    if args.oldest and args.parts:
+        parser.error(f"--oldest runs alone, but came with {args.parts}")
+    if unknown := set(args.parts) - set(CHECKS):
         parser.error(f"unknown parts {sorted(unknown)}; expected some of {', '.join(CHECKS)}")
     return args
 
@@ -40,7 +42,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     args = parse()
     if args.oldest:
-        return oldest.run(args.parts)
+        return oldest.run()
     for check in [check for part in args.parts or CHECKS for check in CHECKS[part]]:
         start = time.perf_counter()
         print("$ python", *check, flush=True)

@@ -43,7 +43,7 @@ from tpt_lib.tuning.tune import Tuned, tune_prompt
 from tpt_lib.views.augment import augment_views
 from tpt_lib.views.reading import ImageError, read_image
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BongardPrediction",

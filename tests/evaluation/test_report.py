@@ -162,7 +162,7 @@ def test_models_are_told_apart_and_other_settings_refused():
     ("package", "call", "hint"),
     [
         ("torchmetrics", lambda: report((header(), FOUR)).rows(), r'pip install "tpt_lib\[evaluate\]"'),
-        ("pandas", lambda: report((header(), FOUR)).to_pandas(), "pip install pandas"),
+        ("pandas", lambda: report((header(), FOUR)).to_pandas(), r'pip install "tpt_lib\[pandas\]"'),
         (
             "matplotlib",
             lambda: tpt_lib.plots.plot_accuracies(report((header(), FOUR))),

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 from support.runs import FOUR
+from support.systems import existing, needs_pipes
 
 from tpt_lib.evaluation.run_lines import check_is_file, complete_lines, parse_line, settled_rows
 
@@ -13,6 +14,7 @@ def failed(row, error="MissingImageError: there is no file"):
     return {"kind": "row", "seed": row["seed"], "sample": row["sample"], "truth": None, "error": error}
 
 
+@needs_pipes
 def test_what_is_no_regular_file_is_refused_without_reading_it(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:
@@ -21,8 +23,7 @@ def test_what_is_no_regular_file_is_refused_without_reading_it(tmp_path):
             tmp_path: "a folder",
             tmp_path / "pipe": "a device, a pipe or a socket",
             tmp_path / "socket": "a device, a pipe or a socket",
-            "/dev/full": "a device, a pipe or a socket",
-            "/dev/zero": "a device, a pipe or a socket",
+            **dict.fromkeys(existing(["/dev/full", "/dev/zero"]), "a device, a pipe or a socket"),
         }.items():
             with pytest.raises(ValueError, match=f"'{path}' is {kind}; a run file must be a regular file"):
                 check_is_file(path)

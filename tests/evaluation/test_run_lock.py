@@ -6,8 +6,10 @@ import signal
 import socket
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
+from support.systems import needs_fcntl, needs_fork
 
 from tpt_lib.evaluation import run_lock
 from tpt_lib.evaluation.run_lock import RunLock
@@ -33,6 +35,7 @@ def holder(path, then=lambda: time.sleep(60)):
         os.close(writer)
 
 
+@needs_fork
 def test_a_second_process_is_told_who_holds_it_and_a_kill_releases_it(tmp_path):
     path = tmp_path / "run.jsonl"
     message = (
@@ -56,6 +59,7 @@ def test_a_lock_that_is_dropped_is_released(tmp_path):
     RunLock(tmp_path / "run.jsonl").release()
 
 
+@needs_fork
 def test_workers_that_outlive_their_parent_do_not_keep_it(tmp_path):
     path, pid = tmp_path / "run.jsonl", tmp_path / "pid"
 
@@ -80,6 +84,7 @@ def test_workers_that_outlive_their_parent_do_not_keep_it(tmp_path):
         os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
+@needs_fcntl
 def test_a_lock_that_its_holder_removes_while_it_is_opened_is_opened_again(tmp_path, monkeypatch):
     removed = []
     real = run_lock.fcntl.flock
@@ -109,6 +114,7 @@ def test_a_file_that_is_no_lock_is_left_alone(tmp_path):
     assert (tmp_path / "run.jsonl.lock").read_text() == "mine"
 
 
+@needs_fcntl
 def test_where_there_are_no_locks_that_is_said(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOLCK, "No locks available")
@@ -117,7 +123,34 @@ def test_where_there_are_no_locks_that_is_said(tmp_path, monkeypatch):
         patch.setattr(run_lock.fcntl, "flock", flock)
         with pytest.warns(UserWarning, match=r"run\.jsonl' cannot be locked: .*No locks available.*a second run"):
             RunLock(tmp_path / "run.jsonl").release()
-    monkeypatch.setattr(run_lock, "fcntl", None)
-    with pytest.warns(UserWarning, match=r"run\.jsonl' cannot be locked: this system has no flock\. Do not start"):
-        RunLock(tmp_path / "run.jsonl").release()
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_fcntl
+def test_windows_locks_a_byte_after_the_name_of_the_holder(tmp_path, monkeypatch):
+    """As msvcrt does, here on top of flock: it fails with EACCES, and locks from the place in the file on."""
+    places, flock, exclusive = [], run_lock.fcntl.flock, run_lock.fcntl.LOCK_EX | run_lock.fcntl.LOCK_NB
+
+    def locking(descriptor, mode, count):
+        places.append((os.lseek(descriptor, 0, os.SEEK_CUR), mode, count))
+        try:
+            flock(descriptor, exclusive)
+        except BlockingIOError:
+            raise PermissionError(errno.EACCES, "Permission denied") from None
+
+    monkeypatch.setattr(run_lock, "fcntl", None)
+    monkeypatch.setattr(run_lock, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2), raising=False)
+    lock = RunLock(tmp_path / "run.jsonl")
+    assert places == [(2**30, 2, 1)]
+    assert (tmp_path / "run.jsonl.lock").stat().st_size < 200
+    with pytest.raises(BlockingIOError, match=rf"is being written by process {os.getpid()} on"):
+        RunLock(tmp_path / "run.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(lock.path), "unlink", refuse)  # the next process has opened it
+        lock.release()
+    RunLock(tmp_path / "run.jsonl").release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def refuse(path, missing_ok):
+    raise PermissionError(errno.EACCES, "The process cannot access the file")

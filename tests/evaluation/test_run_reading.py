@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support.runs import FOUR, header, row, said, write
+from support.systems import needs_pipes
 
 import tpt_lib
 from tpt_lib.evaluation.run_file import RunFile, error_row, merge_run_files, read_run, result_row, run_header
@@ -121,6 +122,7 @@ def test_older_files_and_newer_ones_are_read_together(tmp_path):
     assert "top-1" in repr(report)
 
 
+@needs_pipes
 def test_a_device_is_not_read():
     with pytest.raises(ValueError, match="'/dev/zero' is a device"):
         read_run("/dev/zero")

@@ -3,6 +3,7 @@ import socket
 
 import pytest
 import torch
+from support.systems import needs_fork
 
 from tpt_lib.features.whole_file import (
     DamagedFileError,
@@ -94,6 +95,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(file, monkeypatch):
     assert list(file.parent.iterdir()) == [file]
 
 
+@needs_fork
 def test_parts_of_killed_processes_are_removed_and_those_of_others_are_not(file, tmp_path):
     child = os.fork()
     if child == 0:

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import resource
 
 import pytest
 import torch
@@ -251,6 +250,7 @@ def test_bad_input(no_shape_checks):
 
 @pytest.mark.slow
 def test_no_memory_grows_from_image_to_image():
+    resource = pytest.importorskip("resource")
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
 
     def run(number):

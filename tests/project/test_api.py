@@ -1,19 +1,12 @@
 """The public names with their signatures are those of a file, which a change must update on purpose."""
 
-import importlib.util
-import pathlib
-
 import pytest
-
-ROOT = pathlib.Path(__file__).parents[2]
+from support.scripts import script
 
 
 @pytest.fixture(scope="module")
 def api():
-    spec = importlib.util.spec_from_file_location("api", ROOT / "scripts/api.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("api")
 
 
 def test_the_public_names_are_those_of_the_snapshot(api):

@@ -1,12 +1,12 @@
 """What the pages and notebooks show: it runs, it leads somewhere, it is complete."""
 
-import importlib.util
 import json
 import pathlib
 import re
 
 import nbformat
 import pytest
+from support.scripts import script
 
 import tpt_lib
 from tpt_lib.methods import base
@@ -14,13 +14,6 @@ from tpt_lib.methods import base
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-
-
-def script(name):
-    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / f"scripts/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def blocks(page):

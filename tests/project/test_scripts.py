@@ -1,7 +1,6 @@
 """The scripts that a person runs, in small."""
 
 import importlib
-import importlib.util
 import json
 import pathlib
 import re
@@ -9,17 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from support.scripts import script
 
 import tpt_lib
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def script(name, folder="scripts"):
-    spec = importlib.util.spec_from_file_location(name, ROOT / folder / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.usefixtures("no_shape_checks")

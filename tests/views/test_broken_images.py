@@ -7,9 +7,12 @@ import pytest
 import torch
 from support.cases import model_of
 from support.hostile import corpus
+from support.systems import needs_pipes
 
 import tpt_lib
 from tpt_lib.evaluation.profiling import measured
+
+pytestmark = needs_pipes
 
 
 @pytest.fixture(scope="module")

@@ -235,7 +235,7 @@ class Report:
         try:
             import pandas
         except ImportError as error:
-            raise ImportError("to_pandas needs pandas: pip install pandas") from error
+            raise ImportError('to_pandas needs pandas: pip install "tpt_lib[pandas]"') from error
         return pandas.DataFrame(self.rows())
 
     def __repr__(self) -> str:

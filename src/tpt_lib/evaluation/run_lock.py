@@ -1,7 +1,7 @@
 """The advisory lock of a run file: one process writes it, and a second one is told which.
 
-The lock is ``flock`` on a file next to the run file, which names its holder. The system releases it when the process ends,
-however that happens; a clean end also removes the file.
+The lock is ``flock`` on a file next to the run file, or ``msvcrt.locking`` on Windows; the file names its holder. The system
+releases it when the process ends, however that happens; a clean end also removes the file.
 """
 
 from __future__ import annotations
@@ -12,22 +12,27 @@ import socket
 import time
 import warnings
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+    import msvcrt
 
 __all__ = ["RunLock", "close_locks"]
 
+FAR = (
+    2**30
+)  # Windows refuses to read bytes that are locked, so that the locked one is not among those of the holder's name
 _held: weakref.WeakSet[RunLock] = weakref.WeakSet()  # locks of this process, which its workers must not keep
 
 
 class RunLock:
     """The lock of a run file, held from here until ``release`` or the end of the process.
 
-    Where locks do not exist (Windows, some network file systems), it warns and holds nothing.
+    Where locks do not exist (some network file systems), it warns and holds nothing.
     """
 
     descriptor: int | None = None
@@ -50,7 +55,13 @@ class RunLock:
 
     def release(self) -> None:
         """Release the lock and remove its file."""
-        if self.descriptor is not None:
+        if self.descriptor is None:
+            return
+        if fcntl is None:  # Windows does not remove a file that is open, here or in the process that locks it next
+            self.close()
+            with suppress(PermissionError):
+                self.path.unlink(missing_ok=True)
+        else:
             self.path.unlink(missing_ok=True)
             self.close()
 
@@ -65,13 +76,10 @@ class RunLock:
 
 def _locked(path: Path, lock: Path) -> int | None:
     """Return the descriptor of the locked file, or None where locks do not exist."""
-    if fcntl is None:
-        _warn_unlocked(path, "this system has no flock")
-        return None
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
             if _is_at(descriptor, lock):  # else its last holder removed it after it was opened here
                 return _checked(descriptor, lock)
         except BlockingIOError:
@@ -80,11 +88,25 @@ def _locked(path: Path, lock: Path) -> int | None:
                 f"{str(path)!r} is being written by {_holder(lock)}. Wait for it, stop it, or pass another `out`"
             ) from None
         except OSError as error:
-            lock.unlink(missing_ok=True)
             os.close(descriptor)
+            lock.unlink(missing_ok=True)
             _warn_unlocked(path, str(error))
             return None
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock an open file, or raise a BlockingIOError if another process holds it."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    os.lseek(descriptor, FAR, os.SEEK_SET)
+    try:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+    except PermissionError as error:
+        raise BlockingIOError(error.errno, error.strerror) from error
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def _checked(descriptor: int, lock: Path) -> int:

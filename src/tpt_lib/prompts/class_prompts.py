@@ -163,7 +163,7 @@ def _of_template(
     return prompts
 
 
-def conditional_context(prompts: ClassPrompts, image_features: Float[Tensor, "*b e"]) -> Float[Tensor, "*b *k l d"]:
+def conditional_context(prompts: ClassPrompts, image_features: Float[Tensor, "*b e"]) -> Float[Tensor, "*bk l d"]:
     r"""Return the context an image starts from: :math:`\mathbf p + h(\mathbf v)` for CoCoOp, else :math:`\mathbf p`.
 
     Args:

@@ -15,6 +15,7 @@ from support.command_line import save
 from support.kills import killed_thirty_times
 from support.marking import slow_but
 from support.noise_runs import METHODS, NAMES, Noise, OwnClip, content, environment, lines_of, model, noise, run
+from support.systems import existing, needs_pipes
 from support.zoo import fresh
 
 import tpt_lib
@@ -129,13 +130,14 @@ def test_a_second_process_on_the_same_file_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@needs_pipes
 def test_what_is_no_run_file_is_refused_before_the_work(tmp_path, monkeypatch):
     for module in ("evaluate", "evaluate_bongard"):
         monkeypatch.setattr(f"tpt_lib.evaluation.run.{module}.identify", None)
     (tmp_path / "mine.json").write_text('{"precious": 1}')
     os.mkfifo(tmp_path / "pipe")
     problems = EvalSet("bongard", [((), (), (), ("positive",))], ("positive", "negative"))
-    for out in (tmp_path, tmp_path / "pipe", "/dev/full"):
+    for out in (tmp_path, tmp_path / "pipe", *existing(["/dev/full"])):
         for call in (run, lambda out: evaluate_bongard(model(), problems, "tpt", out=out)):
             with pytest.raises(ValueError, match=r"' is a .*; a run file must be a regular file"):
                 call(out)

@@ -55,7 +55,9 @@ def imagenet_names(subset: str = "imagenet") -> dict[str, str]:
     from timm.data import ImageNetInfo
 
     names = dict(zip(ImageNetInfo().label_names(), IMAGENET_CLASSNAMES, strict=True))
-    subsets = tomllib.loads(resources.files("tpt_lib.evaluation.data").joinpath("imagenet_subsets.toml").read_text())
+    subsets = tomllib.loads(
+        resources.files("tpt_lib.evaluation.data").joinpath("imagenet_subsets.toml").read_text("utf-8")
+    )
     return {synset: names[synset] for synset in subsets.get(subset, names)}
 
 
