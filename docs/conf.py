@@ -23,7 +23,7 @@ author = copyright = "the tpt_lib authors"  # noqa: A001
 release = tpt_lib.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 root_doc = "docs/index"
-include_patterns = ["docs/*.md", "examples/*.ipynb", "CHANGELOG.md", "CONTRIBUTING.md"]
+include_patterns = ["docs/*.md", "examples/*.ipynb", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 
 html_theme = "furo"
 html_title = f"tpt_lib {release}"

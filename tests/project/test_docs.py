@@ -12,7 +12,7 @@ import tpt_lib
 from tpt_lib.methods import base
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
@@ -79,7 +79,7 @@ def test_notebooks_are_stored_with_what_they_show_and_nothing_of_the_machine(pat
 def test_the_index_has_every_page_and_notebook():
     listed = set(re.findall(r"\]\(([^)#:]+)\)", (ROOT / "docs/index.md").read_text()))
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
-    assert listed == pages | {"../CHANGELOG.md", "../CONTRIBUTING.md"} | {
+    assert listed == pages | {"../CHANGELOG.md", "../CONTRIBUTING.md", "../SECURITY.md"} | {
         f"../examples/{path.name}" for path in NOTEBOOKS
     }
 

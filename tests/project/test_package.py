@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 
 import pytest
+import yaml
 
 import tpt_lib
 
@@ -106,9 +107,20 @@ def test_every_public_name_has_a_docstring(name):
         assert doctest.DocTestParser().get_examples(value.__doc__), "no example"
 
 
-def test_version_is_the_head_of_the_changelog():
-    head = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
-    assert head.group(1) == tpt_lib.__version__
+def test_the_changelog_has_what_is_unreleased_and_then_the_version():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heads = re.findall(r"^## (.*)$", text, flags=re.MULTILINE)
+    assert heads[0] == "[Unreleased]"
+    assert re.fullmatch(rf"\[{re.escape(tpt_lib.__version__)}\] - \d{{4}}-\d\d-\d\d", heads[1])
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}  # of Keep a Changelog
+    assert set(re.findall(r"^### (.*)$", text, flags=re.MULTILINE)) <= kinds
+    links = re.findall(r"^\[(.+)\]: https://", text, flags=re.MULTILINE)
+    assert links == [re.match(r"\[(.+?)\]", head)[1] for head in heads]
+
+
+def test_the_citation_has_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == tpt_lib.__version__
 
 
 @pytest.mark.slow
