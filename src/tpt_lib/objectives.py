@@ -32,6 +32,9 @@ def entropy(logits: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
     Args:
         logits: ``(…, K)``; ``-inf`` is a class of probability 0.
 
+    Returns:
+        The entropies ``(…)`` in float32.
+
     >>> entropy(torch.tensor([[0.0, 0.0], [0.0, -torch.inf]]))
     tensor([0.6931, 0.0000])
     """
@@ -45,6 +48,9 @@ def marginal_entropy(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b"]:
 
     Args:
         logits: logits of the selected views ``(…, N, K)``.
+
+    Returns:
+        The entropy ``(…)`` in float32; a scalar for the views of one image.
 
     >>> marginal_entropy(torch.tensor([[9.0, -torch.inf], [-torch.inf, 9.0]]))  # two views that contradict each other
     tensor(0.6931)
@@ -77,6 +83,9 @@ def select_confident(logits: Float[Tensor, "*b n k"], *, fraction: float = 0.1) 
 
     Convention: ties go to the smaller index. The paper's percentile mask would keep 7 of 64; its released code keeps 6.
 
+    Returns:
+        Indices ``(…, M)``, the most confident view first.
+
     >>> select_confident(torch.tensor([[0.0, 1.0], [0.0, 9.0], [0.0, 5.0]]), fraction=0.7)
     tensor([1, 2])
     """
@@ -92,6 +101,9 @@ def mean_entropy(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b"]:
 
     Args:
         logits: logits of the selected views ``(…, N, K)``.
+
+    Returns:
+        The mean ``(…)`` in float32; a scalar for the views of one image.
 
     >>> mean_entropy(torch.tensor([[9.0, -torch.inf], [-torch.inf, 9.0]]))  # each view is sure
     tensor(0.)
@@ -110,6 +122,9 @@ def weighted_entropy(logits: Float[Tensor, "*b n k"], *, margin: float = 0.4) ->
     Args:
         logits: logits of the views ``(…, N, K)``.
         margin: entropy :math:`m` of a view with weight 1 (default 0.4).
+
+    Returns:
+        The weighted mean ``(…)`` in float32; a scalar for the views of one image.
 
     >>> weighted_entropy(torch.zeros(3, 2), margin=0.0)  # log 2 / 2
     tensor(0.3466)
@@ -133,6 +148,9 @@ def select_similar(
         logits: logits of the views ``(…, N, K)``, row 0 the plain image.
         similar: share of the other views that is kept for their cosine (default 0.8).
         fraction: share of these that is kept for their entropy (default 0.3).
+
+    Returns:
+        Indices ``(…, M)``, the most confident view first.
 
     >>> select_similar(torch.tensor([[5.0, 0.0], [0.0, 9.0], [7.0, 0.0]]), similar=0.5, fraction=0.5)
     tensor([2])

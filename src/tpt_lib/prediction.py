@@ -68,6 +68,9 @@ class Prediction:
     def stack(cls, predictions: Sequence[Prediction]) -> Prediction:
         """Return the batch of predictions of single images, which must all come from one method.
 
+        Returns:
+            A prediction with a leading dimension for the images.
+
         >>> one = Prediction(("cat", "dog"), torch.tensor([2.0, 0.0]))
         >>> len(Prediction.stack([one, one, one]))
         3
@@ -146,13 +149,21 @@ class Prediction:
         return entropy(self.logits)
 
     def top(self, k: int = 5) -> list[tuple[str, float]]:
-        """Return the ``k`` likeliest classes of one image with their probabilities, or all if there are fewer."""
+        """Return the ``k`` likeliest classes of one image with their probabilities, or all if there are fewer.
+
+        Returns:
+            Pairs of a class and its probability, the likeliest first.
+        """
         self._of_one("top", "probs.topk")
         values, at = self.probs.topk(min(k, len(self.names)))
         return [(self.names[i], p) for i, p in zip(at.tolist(), values.tolist(), strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the prediction of one image, without its context, in types that JSON has."""
+        """Return the prediction of one image, without its context, in types that JSON has.
+
+        Returns:
+            A dict of the label, probabilities, losses and selected views; ``zero_shot`` is such a dict, or None.
+        """
         self._of_one("to_dict", "[one.to_dict() for one in prediction]")
         return {
             "label": self.label,

@@ -4,6 +4,7 @@ import inspect
 import re
 
 import pytest
+from support.scripts import script
 
 import tpt_lib
 
@@ -72,3 +73,35 @@ def test_that_any_would_be_counted():
         return model
 
     assert untyped(one) == ["images", "options"]
+
+
+def functions():
+    """Every public function, and every public method of a class, by name. Properties are named after what they return."""
+    found = {}
+    for name, value in script("api").public_values().items():
+        if not getattr(value, "__module__", "").startswith("tpt_lib."):
+            continue
+        members = vars(value).items() if inspect.isclass(value) else [("", value)]
+        for key, member in members:
+            function = getattr(member, "__func__", member)
+            if not key.startswith("_") and callable(function) and not inspect.isclass(function):
+                found[f"{name}.{key}".rstrip(".")] = function
+    return found
+
+
+def says_what_it_returns(function):
+    result = inspect.signature(function).return_annotation
+    return result in (None, "None") or bool(re.search(r"^\s*(Returns|Yields):\n", function.__doc__ or "", re.MULTILINE))
+
+
+def test_every_public_function_says_what_it_returns():
+    assert len(functions()) > 150
+    assert [name for name, function in functions().items() if not says_what_it_returns(function)] == []
+
+
+def test_that_a_missing_returns_is_noticed():
+    def one() -> int:
+        """Return 1, and no section ``Returns:``."""
+        return 1
+
+    assert not says_what_it_returns(one)

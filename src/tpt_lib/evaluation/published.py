@@ -85,6 +85,9 @@ class Follower:
 def paper_tables() -> tuple[PaperTable, ...]:
     """Return all tables of the paper, in order.
 
+    Returns:
+        The tables, each with its rows as data.
+
     >>> [table.number for table in paper_tables()]
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
     >>> paper_tables()[2].rows[-1]["method"], paper_tables()[2].rows[-1]["values"]

@@ -78,12 +78,19 @@ class Report:
 
         Args:
             paths: one file or several: of several datasets, of several methods, or the parts of one run.
+
+        Returns:
+            A report on all of the runs.
         """
         files = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
         return cls(merge_runs(read_run(path) for path in files))
 
     def outcomes(self) -> Iterator[tuple[Run, str, dict[int, Outcomes]]]:
-        """Yield each run and method with the method's answers under each seed, sample by sample."""
+        """Yield each run and method with the method's answers under each seed, sample by sample.
+
+        Yields:
+            Triples of a run, a method and, for each seed, the answers.
+        """
         for run in self.runs:
             for method in run.header["methods"]:
                 yield run, method, outcomes_by_seed(run, method)
@@ -118,6 +125,9 @@ class Report:
 
         ``"average: imagenet"`` is over ImageNet and its four variants, ``"average: ood"`` over the variants,
         ``"average: fine-grained"`` over the ten sets of table 2, ``"average: bongard-hoi"`` over the four splits.
+
+        Returns:
+            One dict per model, average and method: ``seeds``, ``top1``, ``top1_std`` and the published number, as in ``rows``.
         """
         accuracies: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
         for (run, method), by_seed in self._scores.items():
@@ -165,7 +175,11 @@ class Report:
         return Table(tuple(rows), note)
 
     def table(self) -> Table:
-        """Return the report as it prints: rounded, with deviations, without empty columns."""
+        """Return the report as it prints: rounded, with deviations, without empty columns.
+
+        Returns:
+            The table.
+        """
         rows = [*self.rows(), *self.averages()]
         cells = [_cells(row) for row in rows]
         kept = [name for name in cells[0] if any(row[name] is not None for row in cells)]
@@ -176,7 +190,11 @@ class Report:
         return Table(tuple({name: row[name] for name in kept} for row in cells), "\n".join(self.notes()))
 
     def notes(self) -> list[str]:
-        """Return the notes below the table: cited tables of the paper, shared time, missing rows, and errors."""
+        """Return the notes below the table: cited tables of the paper, shared time, missing rows, and errors.
+
+        Returns:
+            The notes, one line each.
+        """
         rows = [*self.rows(), *self.averages()]
         notes = []
         if cited := sorted({row["paper_table"] for row in rows if row["paper_table"] is not None}):
@@ -190,11 +208,19 @@ class Report:
         return [*notes, *(note for run in self.runs for note in run_notes(run))]
 
     def to_markdown(self) -> str:
-        """Return the table in Markdown, with its notes."""
+        """Return the table in Markdown, with its notes.
+
+        Returns:
+            The text of the table and its notes.
+        """
         return self.table().to_markdown()
 
     def to_csv(self) -> str:
-        """Return ``rows`` as the text of a CSV file, not rounded. Missing values are empty."""
+        """Return ``rows`` as the text of a CSV file, not rounded. Missing values are empty.
+
+        Returns:
+            The text of the file, with a line of column names.
+        """
         file = io.StringIO()
         writer = csv.DictWriter(file, list(self._rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -231,7 +257,11 @@ class Report:
         write_whole(file, page.encode("utf-8", "replace"))
 
     def to_pandas(self) -> DataFrame:
-        """Return ``rows`` as a pandas ``DataFrame``."""
+        """Return ``rows`` as a pandas ``DataFrame``.
+
+        Returns:
+            One row per dict of ``rows``.
+        """
         try:
             import pandas
         except ImportError as error:

@@ -44,15 +44,27 @@ class Table:
         return list(self.rows[0]) if self.rows else []
 
     def column(self, name: str) -> list[Any]:
-        """Return the values of one column, one per row."""
+        """Return the values of one column, one per row.
+
+        Returns:
+            The values in the order of the rows.
+        """
         return [row[name] for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the whole table in types that JSON has."""
+        """Return the whole table in types that JSON has.
+
+        Returns:
+            The fields of the table by name.
+        """
         return {"rows": [dict(row) for row in self.rows], "note": self.note, "shared": self.shared, "swept": self.swept}
 
     def to_markdown(self) -> str:
-        """Return the table in Markdown, with its note."""
+        """Return the table in Markdown, with its note.
+
+        Returns:
+            The text, with one line per row.
+        """
         head, *body = self._cells()
         lines = [head, ["---" if left else "---:" for left in self._left()], *body]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -135,14 +135,22 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
         return self.index["models"][self.model]
 
     def of_model(self, name: str) -> FeatureStore:
-        """Return the features of another model for the same views, as one of ``models``."""
+        """Return the features of another model for the same views, as one of ``models``.
+
+        Returns:
+            A store of the same files. No features are read.
+        """
         if name not in self.index["models"]:
             raise ValueError(f"FeatureStore: there are features of the models {list(self.models)}, but not of {name!r}")
         seeds = self.index["models"][name]["seeds"]
         return replace(self, model=name, view_seed=self.view_seed if self.view_seed in seeds else seeds[0])._checked()
 
     def seed(self, seed: int) -> FeatureStore:
-        """Return the features of views of another seed, one of ``seeds``."""
+        """Return the features of views of another seed, one of ``seeds``.
+
+        Returns:
+            A store of the same files. No features are read.
+        """
         if seed not in self.seeds:
             raise ValueError(
                 f"FeatureStore: views of the seeds {list(self.seeds)} are stored, but not of {seed!r}; encode_dataset with "
@@ -151,7 +159,11 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
         return replace(self, view_seed=seed)._checked()
 
     def first_views(self, n: int) -> FeatureStore:
-        """Return the first ``n`` views of each image, which are those that ``n_views=n`` would have made."""
+        """Return the first ``n`` views of each image, which are those that ``n_views=n`` would have made.
+
+        Returns:
+            A store of the same files. No features are read.
+        """
         if not isinstance(n, int) or not 1 <= n <= self.n_views:
             raise ValueError(
                 f"FeatureStore: {self.n_views} views of each image are stored, so n must be from 1 to that, but got {n!r}"
@@ -163,6 +175,9 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
 
         Args:
             indices: ints below the number of samples. A mask of bools is refused; ``mask.nonzero()[:, 0]`` has its indices.
+
+        Returns:
+            A store of the same files. No features are read.
         """
         chosen = torch.as_tensor(self._places(indices), dtype=torch.int64)
         return replace(self, indices=chosen)
@@ -218,12 +233,20 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
         return {i: error for i in range(len(self)) if (error := self.error_of(i))}
 
     def error_of(self, index: int) -> str:
-        """Return why a sample has no features; empty if it has."""
+        """Return why a sample has no features; empty if it has.
+
+        Returns:
+            The message of the error, or an empty text.
+        """
         number, row = divmod(self._places([index])[0], self.index["shard_size"])
         return self.shard(number).errors.get(row, "")
 
     def sample_path(self, index: int) -> str | None:
-        """Return the path of a sample's image, as run files have it; None if it was no file."""
+        """Return the path of a sample's image, as run files have it; None if it was no file.
+
+        Returns:
+            The path, below ``root`` if the dataset has one, or None.
+        """
         return text_at(self._columns["paths"], self._columns["path_ends"], self._places([index])[0]) or None
 
     def loader(self, *, batch_size: int = 64, shuffle: bool = False, num_workers: int = 0) -> DataLoader[Any]:
@@ -276,7 +299,11 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
         )
 
     def shard(self, number: int) -> Shard:
-        """Return one file of features, mapped."""
+        """Return one file of features, mapped.
+
+        Returns:
+            The shard. Only what is used of it is read.
+        """
         if number not in self._open:
             if len(self._open) >= KEPT_OPEN:
                 self._open.clear()

@@ -123,6 +123,9 @@ def method(
         probabilities: whether its confidences are meant as probabilities (default True).
         online: whether the function returns an ``OnlineMethod`` for its settings instead of a prediction (default False).
 
+    Returns:
+        A decorator that registers a function and returns it unchanged.
+
     >>> @method(name="first_view", title="first view", paper="none")
     ... def first_view(model, prompts, features):
     ...     return tpt_lib.zero_shot_predict(model, prompts, features[..., :1, :])

@@ -63,7 +63,11 @@ class BongardPrediction:
         return float((self.support_logits.argmax(dim=-1) == truth.long()).float().mean())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result, without tokens and images, in types that JSON has."""
+        """Return the result, without tokens and images, in types that JSON has.
+
+        Returns:
+            A dict of the verdicts, probabilities, losses and the accuracy on the support images.
+        """
         return {
             "verdicts": list(self.verdicts),
             "probs": self.probs.tolist(),

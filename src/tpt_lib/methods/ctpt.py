@@ -70,6 +70,9 @@ def ctpt_predict(
 def text_dispersion(text_features: Float[Tensor, "*b k e"]) -> Float[Tensor, "*b"]:
     """Return the mean distance of the text features from their mean, which is not normalized.
 
+    Returns:
+        The mean distance ``(…)``; a scalar for text features ``(K, E)``.
+
     >>> text_dispersion(torch.eye(2))  # sqrt(1/2)
     tensor(0.7071)
     """

@@ -71,6 +71,9 @@ def text_overlap(text_features: Float[Tensor, "*b k e"]) -> Float[Tensor, "*b"]:
     The released code reflects each row onto its axis and compares it with the identity, which takes K³ memory. A reflection
     keeps the norm, so this is the same number, and the same gradient, in K² memory.
 
+    Returns:
+        The overlap ``(…)``; a scalar for text features ``(K, E)``.
+
     >>> text_overlap(torch.eye(2)), text_overlap(torch.ones(2, 1))
     (tensor(0.), tensor(0.4142))
     """

@@ -78,31 +78,51 @@ class ModuleClip:
         return 0.0 if bias is None else bias.detach().float().reshape(())
 
     def tokenize(self, texts: list[str]) -> Int[Tensor, "k t"]:
-        """Return token ids ``(K, T)``, padded to the model's context length."""
+        """Return token ids ``(K, T)``, padded to the model's context length.
+
+        Returns:
+            Token ids ``(K, T)``.
+        """
         return self.tokenizer(texts)
 
     def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]:
-        """Return token embeddings ``(K, T, D)`` without positions."""
+        """Return token embeddings ``(K, T, D)`` without positions.
+
+        Returns:
+            Token embeddings ``(K, T, D)``.
+        """
         embedding = self.token_embedding(self.module)
         with torch.no_grad():
             return embedding(ids.to(weight_of(embedding).device))
 
     def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
-        """Return unnormalized features ``(N, E)`` of preprocessed images."""
+        """Return unnormalized features ``(N, E)`` of preprocessed images.
+
+        Returns:
+            Features ``(N, E)``.
+        """
         module, tower = self.module, self.image_tower(self.module)
         if any(part.training for part in tower.modules()):  # otherwise use it as it is: a compiled tower stays compiled
             module = mirror(module, {})
         return self.image_features(module, pixels.to(weight_of(tower).dtype))
 
     def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
-        """Run the text tower on token embeddings and return unnormalized features ``(K, E)``."""
+        """Run the text tower on token embeddings and return unnormalized features ``(K, E)``.
+
+        Returns:
+            Features ``(K, E)``.
+        """
         embedding, images = self.token_embedding(self.module), self.image_tower(self.module)
         given = _Given(embeddings.to(weight_of(embedding).dtype))
         module = mirror(self.module, {embedding: given, images: images})
         return self.text_features(module, ids.to(embeddings.device))
 
     def text_parts(self) -> list[object]:
-        """Return what text features depend on: modules, settings, hooks and weights outside the image tower."""
+        """Return what text features depend on: modules, settings, hooks and weights outside the image tower.
+
+        Returns:
+            The parts. Features computed before one of them changed are out of date.
+        """
         return self._text.read(self._text_modules)
 
     def _text_modules(self) -> list[nn.Module]:
@@ -114,7 +134,11 @@ class ModuleClip:
         return KeptParts()
 
     def image_parts(self) -> list[object]:
-        """Return what image features depend on: modules, settings, hooks and weights of the image tower and its projection."""
+        """Return what image features depend on: modules, settings, hooks and weights of the image tower and its projection.
+
+        Returns:
+            The parts. Features computed before one of them changed are out of date.
+        """
         return module_parts(self._image_modules().values())
 
     def _image_modules(self) -> dict[int, nn.Module]:
@@ -122,11 +146,19 @@ class ModuleClip:
         return {id(part): part for tower in (self.image_tower(self.module), *named) for part in tower.modules()}
 
     def describe(self) -> str:
-        """Return a text that tells this model from others by its content: its name, weights and settings."""
+        """Return a text that tells this model from others by its content: its name, weights and settings.
+
+        Returns:
+            The text, equal for models of equal content.
+        """
         return str(identify(self))
 
     def causal_tower(self) -> CausalTower | str:
-        """Return the text tower block by block, or the reason why the model does not offer it."""
+        """Return the text tower block by block, or the reason why the model does not offer it.
+
+        Returns:
+            The tower, or the reason as a text.
+        """
         images = self.image_tower(self.module)
         return self.tower(mirror(self.module, {images: images}))
 

@@ -90,16 +90,32 @@ class ClipLike(Protocol):
         """The value added to the scaled similarities; 0 if the model has none."""
 
     def tokenize(self, texts: list[str]) -> Int[Tensor, "k t"]:
-        """Return token ids ``(K, T)``, padded to the model's context length."""
+        """Return token ids ``(K, T)``, padded to the model's context length.
+
+        Returns:
+            Token ids ``(K, T)``.
+        """
 
     def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]:
-        """Return token embeddings ``(K, T, D)`` without positions."""
+        """Return token embeddings ``(K, T, D)`` without positions.
+
+        Returns:
+            Token embeddings ``(K, T, D)``.
+        """
 
     def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
-        """Return features ``(N, E)`` of preprocessed images."""
+        """Return features ``(N, E)`` of preprocessed images.
+
+        Returns:
+            Features ``(N, E)`` as the model gives them, not normalized.
+        """
 
     def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
-        """Run the text tower on token embeddings and return features ``(K, E)``."""
+        """Run the text tower on token embeddings and return features ``(K, E)``.
+
+        Returns:
+            Features ``(K, E)`` as the model gives them, not normalized.
+        """
 
 
 def check_clip(caller: str, model: object, member: str = "tokenize") -> None:
@@ -120,10 +136,18 @@ class CausalBlock(Protocol):
         """The number of attention heads."""
 
     def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values ``(…, D)`` of the normalized input."""
+        """Return queries, keys and values ``(…, D)`` of the normalized input.
+
+        Returns:
+            Three tensors ``(…, D)``.
+        """
 
     def merge(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Return the block's output from its input and the attended values, both ``(…, D)``."""
+        """Return the block's output from its input and the attended values, both ``(…, D)``.
+
+        Returns:
+            The input of the next block ``(…, D)``.
+        """
 
 
 @runtime_checkable
@@ -145,10 +169,22 @@ class CausalTower(Protocol):
         """The blocks, first to last."""
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Return token embeddings without positions, in the dtype the blocks compute in."""
+        """Return token embeddings without positions, in the dtype the blocks compute in.
+
+        Returns:
+            Embeddings ``(K, T, D)``.
+        """
 
     def pool(self, ids: Tensor) -> Tensor:
-        """Return the position ``(K,)`` whose state becomes the feature."""
+        """Return the position ``(K,)`` whose state becomes the feature.
+
+        Returns:
+            Positions ``(K,)``.
+        """
 
     def finish(self, x: Tensor) -> Tensor:
-        """Return features ``(…, E)`` from the last block's output ``(…, D)`` at the pooled position."""
+        """Return features ``(…, E)`` from the last block's output ``(…, D)`` at the pooled position.
+
+        Returns:
+            Features ``(…, E)``, not normalized.
+        """

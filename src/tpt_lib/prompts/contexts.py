@@ -29,9 +29,15 @@ class MetaNet:
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The weights and biases, in the order of the fields."""
         return self.weight1, self.bias1, self.weight2, self.bias2
 
     def to(self, device: torch.device) -> MetaNet:
+        """Copy the network to a device.
+
+        Returns:
+            The network there; this one stays where it is.
+        """
         return MetaNet(*(part.to(device) for part in self.parts))
 
 

@@ -36,6 +36,9 @@ def text_engine(model: ClipLike, prompts: ClassPrompts) -> str:
         model: the model the prompts were made for.
         prompts: what ``class_prompts`` returned.
 
+    Returns:
+        ``"packed"``, or ``"full_length: "`` and the reason.
+
     >>> text_engine(model, tpt_lib.class_prompts(model, ["cat"]))
     'packed'
     """

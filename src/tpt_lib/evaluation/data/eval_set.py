@@ -119,6 +119,9 @@ class EvalSet:
 
         Args:
             indices: ints below the number of samples. A mask of bools is refused; ``mask.nonzero()[:, 0]`` has its indices.
+
+        Returns:
+            A set that shares the samples with this one.
         """
         listed = [i.item() if isinstance(i, Tensor) and i.ndim == 0 else i for i in indices]
         if bad := [

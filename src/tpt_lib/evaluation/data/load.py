@@ -28,6 +28,9 @@ Source = str | os.PathLike[str] | Dataset[Any] | Iterable[Any] | Callable[[], It
 def list_datasets() -> tuple[str, ...]:
     """Return the names that ``load_dataset`` takes.
 
+    Returns:
+        The names, those of the paper first.
+
     >>> list_datasets()[:3]
     ('imagenet', 'imagenet-a', 'imagenet-v2')
     """
