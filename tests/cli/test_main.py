@@ -1,5 +1,6 @@
 """Errors, warnings and exit codes; once as a program."""
 
+import io
 import os
 import subprocess
 import sys
@@ -44,6 +45,14 @@ def test_warnings_are_one_line(capsys, monkeypatch):
 
     monkeypatch.setitem(COMMANDS, "models", command)
     assert ran(capsys, "models") == (0, "", ["tpt-lib: warning: the split is another"])
+
+
+def test_a_text_that_the_stream_cannot_encode_is_escaped(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="cp1252", errors="strict")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setitem(COMMANDS, "models", lambda args: sys.stdout.write("猫 …\n") and 0)
+    assert main(["models"]) == 0
+    assert out.buffer.getvalue() == b"\\u732b \x85" + os.linesep.encode()
 
 
 def test_a_reader_that_has_gone_is_no_error(monkeypatch):

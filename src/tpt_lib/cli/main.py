@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -23,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, 0 for success.
     """
+    _print_any_text()
     args = parser().parse_args(argv)
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"warning: {message}")
@@ -45,3 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             kind = "" if expected else f"unexpected {type(error).__name__} (--debug shows the traceback): "
             say(f"error: {kind}{error}")
             return REFUSED if expected else FAILED
+
+
+def _print_any_text() -> None:
+    """Let a stream escape what its encoding lacks, such as a class name in a file that Windows writes in its own code page."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
