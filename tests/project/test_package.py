@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 from types import ModuleType
 
 import pytest
@@ -14,6 +15,7 @@ import yaml
 import tpt_lib
 
 ROOT = pathlib.Path(__file__).parents[2]
+IGNORED = {"__pycache__", ".ipynb_checkpoints", ".hypothesis", ".pytest_cache"}
 HEAVY = ["open_clip", "torchvision", "transformers", "matplotlib", "ray", "torchmetrics", "PIL", "datasets", "pyarrow"]
 
 
@@ -123,11 +125,31 @@ def test_the_citation_has_the_version():
     assert citation["version"] == tpt_lib.__version__
 
 
-@pytest.mark.slow
-def test_the_wheel_works_from_another_folder(tmp_path):
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT]
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The sdist, and the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
     subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.mark.slow
+def test_the_sdist_has_all_that_the_tests_read(built):
+    with tarfile.open(built[0]) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    folders = (".ci", ".github", "benchmarks", "docs", "examples", "scripts", "src", "tests")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    files += [path for path in ROOT.glob("*") if path.suffix in (".md", ".cff", ".toml", ".py")]
+    wanted = {path.relative_to(ROOT).as_posix() for path in files if not IGNORED & set(path.parts)}
+    assert wanted - packed == set()
+
+
+@pytest.mark.slow
+def test_the_wheel_works_from_another_folder(built, tmp_path):
+    wheel = built[1]
+    assert wheel.stat().st_size < 7_000_000
     target = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", target, wheel]
     subprocess.run(install, check=True, capture_output=True)
