@@ -176,7 +176,7 @@ def test_that_operations_would_be_counted():
     weight = torch.ones(2)
     with Count() as count:
         weight.detach().sum()
-    assert len(count.operations) == 2
+    assert {str(operation.overloadpacket) for operation in count.operations} == {"aten.detach", "aten.sum"}
 
 
 def test_a_model_without_text_parts_has_no_fingerprint():

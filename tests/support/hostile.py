@@ -7,6 +7,7 @@ import struct
 import zlib
 
 import numpy as np
+import PIL.features
 import PIL.Image
 
 FORMATS = {
@@ -22,6 +23,8 @@ FORMATS = {
     "jp2": [{}],
     "avif": [{}],
 }
+if not PIL.features.check("avif"):  # Pillow before 11.3
+    del FORMATS["avif"]
 MODES = {
     "png": ["1", "L", "LA", "P", "RGBA", "I;16"],
     "tif": ["1", "L", "CMYK", "I;16", "F", "I", "LAB"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import pickle
 import warnings
 from dataclasses import replace
@@ -68,14 +67,12 @@ def load_open_clip(
         check_weights("load_open_clip", file)
     if quick_gelu is not None:
         kwargs["quick_gelu"] = quick_gelu
-    if "weights_only" in inspect.signature(open_clip.create_model).parameters:
-        kwargs["weights_only"] = (
-            True  # older versions of open_clip leave it to torch, where it is the default since 2.6
-        )
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "QuickGELU mismatch")  # settled above
-            module = open_clip.create_model(name, None if own else str(pretrained), require_pretrained=True, **kwargs)
+            module = open_clip.create_model(
+                name, None if own else str(pretrained), weights_only=True, require_pretrained=True, **kwargs
+            )
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"load_open_clip: refused to load the weights {str(pretrained or name)!r}, because the file is broken or holds "

@@ -1,5 +1,6 @@
 """The fine-grained sets with CoOp's splits and as their original releases; each check, set off once."""
 
+import inspect
 import json
 import re
 import warnings
@@ -8,11 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.miniatures import coop, put, text
+from torchvision.datasets import DTD
 
 import tpt_lib
 from tpt_lib.evaluation import load_dataset
 from tpt_lib.evaluation.data.registry import ENTRIES
 
+originals = pytest.mark.skipif(
+    "loader" not in inspect.signature(DTD).parameters, reason="original releases need torchvision 0.22 or later"
+)
 SPLITS = {name: entry for name, entry in ENTRIES.items() if entry.family == "splits" and entry.split_file}
 
 
@@ -179,6 +184,7 @@ def flowers102(root):
     return "original-test", ("pink primrose", "hard-leaved pocket orchid"), {"image_00001": 1, "image_00002": 0}
 
 
+@originals
 @pytest.mark.parametrize(
     "build", [dtd, food101, pets, eurosat, sun397, cars, flowers102], ids=lambda build: build.__name__
 )
@@ -201,6 +207,7 @@ def test_original_releases(build, tmp_path, published, monkeypatch):
         assert tpt_lib.read_image(found.samples[0][0]).shape == (3, 6, 8)
 
 
+@originals
 def test_another_number_than_the_original_split(tmp_path, published):
     eurosat(tmp_path)
     published("eurosat", classes=2)
@@ -223,6 +230,16 @@ def test_without_scipy(tmp_path, monkeypatch):
         load_dataset("flowers102", tmp_path)
 
 
+def test_an_older_torchvision_is_named_before_the_work(tmp_path, monkeypatch):
+    (tmp_path / "food-101").mkdir()
+    monkeypatch.setattr("torchvision.datasets.Food101", lambda root, split: None)
+    with pytest.raises(
+        ImportError, match=r"torchvision 0\.22 or later: pip install -U torchvision, or get split_zhou_Food101"
+    ):
+        load_dataset("food101", tmp_path)
+
+
+@originals
 def test_an_original_release_with_a_part_missing(tmp_path):
     (tmp_path / "food-101").mkdir()
     with pytest.raises(FileNotFoundError, match=r"torchvision cannot read .*food-101: Dataset not found"):

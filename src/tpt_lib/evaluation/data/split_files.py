@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -121,10 +122,16 @@ def _from_torchvision(entry: Entry, root: Path, split: str) -> Listing:
             "does not need it"
         )
     options: dict[str, Any] = {} if "all" in entry.original else {"split": split}
+    reader = getattr(torchvision.datasets, kind)
     if kind != "OxfordIIITPet":
+        if "loader" not in inspect.signature(reader).parameters:
+            raise ImportError(
+                f"{entry.name}: the original release needs torchvision 0.22 or later: pip install -U torchvision, or get "
+                f"{entry.split_file}, which does not need it"
+            )
         options["loader"] = str  # items are then (path, label), and no image is read
     try:
-        dataset = getattr(torchvision.datasets, kind)(bases[0], **options)
+        dataset = reader(bases[0], **options)
     except (RuntimeError, OSError) as error:
         raise FileNotFoundError(
             f"{entry.name}: torchvision cannot read {bases[0] / folder}: {error}. {_expected(entry)}"
