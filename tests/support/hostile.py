@@ -7,7 +7,6 @@ import struct
 import zlib
 
 import numpy as np
-import PIL.features
 import PIL.Image
 
 FORMATS = {
@@ -23,7 +22,8 @@ FORMATS = {
     "jp2": [{}],
     "avif": [{}],
 }
-if not PIL.features.check("avif"):  # Pillow before 11.3
+PIL.Image.init()
+if "AVIF" not in PIL.Image.SAVE:  # Pillow before 11.3
     del FORMATS["avif"]
 MODES = {
     "png": ["1", "L", "LA", "P", "RGBA", "I;16"],
