@@ -78,7 +78,11 @@ class Experiment:
     why: str = ""
 
     def columns_of(self, row: Row) -> tuple[str, ...]:
-        """Return the columns of a row: all of them; or those with a published number of its own, and their datasets."""
+        """Return the columns of a row: all of them; or those with a published number of its own, and their datasets.
+
+        Returns:
+            The names of the columns.
+        """
         members = {member for column in row.numbers for member in self.columns.get(column, ())}
         return tuple(
             column
@@ -87,11 +91,19 @@ class Experiment:
         )
 
     def datasets_of(self, row: Row) -> tuple[str, ...]:
-        """Return the datasets of a row's columns, each once."""
+        """Return the datasets of a row's columns, each once.
+
+        Returns:
+            The names of the datasets.
+        """
         return tuple(dict.fromkeys(member for column in self.columns_of(row) for member in self.columns[column]))
 
     def number(self, row: Row, column: str, model: str) -> PaperNumber | None:
-        """Return what was published for a row with a model, or None."""
+        """Return what was published for a row with a model, or None.
+
+        Returns:
+            The published number, or None if the paper has none.
+        """
         if backbone_key(model) is None:
             return None
         if row.numbers or self.table is None:

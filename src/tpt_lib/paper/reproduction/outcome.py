@@ -74,11 +74,19 @@ class Reproduction:
         return found
 
     def table(self) -> Table:
-        """Return the rows as they print: rounded."""
+        """Return the rows as they print: rounded.
+
+        Returns:
+            The table.
+        """
         return Table(tuple(map(_cells, self.rows())), "\n".join([NOTE, *self.notes()]))
 
     def notes(self) -> list[str]:
-        """Return in what rows may differ from what was published, where numbers are from, and how many are within."""
+        """Return in what rows may differ from what was published, where numbers are from, and how many are within.
+
+        Returns:
+            The notes, one line each.
+        """
         rows = self.rows()
         shown = {row["method"] for row in rows}
         notes = [f"{row.name}: {row.note}" for row in self.plan.experiment.rows if row.note and row.name in shown]
@@ -102,7 +110,11 @@ class Reproduction:
         part.replace(destination)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result in types that JSON has."""
+        """Return the result in types that JSON has.
+
+        Returns:
+            A dict in types that JSON has.
+        """
         return {"rows": self.rows(), "notes": self.notes()}
 
     def __repr__(self) -> str:

@@ -56,7 +56,11 @@ class Plan:
         return [source for source in self.sources.values() if source.data is None]
 
     def lines(self) -> list[str]:
-        """Return the plan as lines of text."""
+        """Return the plan as lines of text.
+
+        Returns:
+            The lines of a text for a person.
+        """
         there = [source for source in self.sources.values() if source.data is not None]
         rows = list(dict.fromkeys(job.row.name for job in self.jobs))
         lines = [f"{self.experiment.name}: {self.experiment.title}, with {self.model_name}"]
@@ -102,7 +106,11 @@ class Plan:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan in types that JSON has."""
+        """Return the plan in types that JSON has.
+
+        Returns:
+            A dict in types that JSON has.
+        """
         return {
             "experiment": self.experiment.name,
             "title": self.experiment.title,
