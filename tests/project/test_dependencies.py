@@ -15,7 +15,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 CARD = {"torch", "open_clip_torch", "torchvision", "einops", "typing_extensions"}
 FOR_DEVELOPERS = {"test", "docs", "dev"}
 MODULES = {"pillow": "PIL", "open_clip_torch": "open_clip"}  # where a package is imported under another name
-NOT_YET = {"gradio"}  # the browser app declares it first
 
 
 def packages(requirements):
@@ -49,7 +48,7 @@ def differences(source, project):
 def test_imports_and_declared_dependencies_are_the_same():
     undeclared, unused = differences(ROOT / "src/tpt_lib", PROJECT)
     assert undeclared == set()
-    assert unused <= NOT_YET
+    assert unused == set()
 
 
 def test_that_a_difference_is_noticed(tmp_path):
