@@ -20,6 +20,7 @@ CHECKS = {
         ["scripts/architectures.py", "--check"],
         ["scripts/methods.py", "--check"],
         ["scripts/costs.py", "--check"],
+        ["scripts/readme.py", "--check"],
         ["scripts/site.py"],
         ["scripts/notebooks.py", "--check"],
     ],
