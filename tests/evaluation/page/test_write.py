@@ -132,7 +132,7 @@ def hostile_report():
         {**row(i, 0, zero_shot=said(i), **{HOSTILE: said(1 - i)}), "path": f"{HOSTILE}\udcff", "position": i}
         for i in range(2)
     ]
-    top["settings"]["stream"] = {"order": HOSTILE}
+    top["settings"]["stream"] = {"order": f"{HOSTILE}\udcff"}
     rows[0]["seconds"] = {"zero-shot": 0.1, HOSTILE: 0.2, f"{HOSTILE}!": 0.3}
     return report((top, rows))
 
