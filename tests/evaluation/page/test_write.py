@@ -126,13 +126,13 @@ def test_thumbnails_are_as_many_as_the_page_says(browser, drawn):
 
 
 def hostile_report():
-    top = header(methods=("zero-shot", HOSTILE), dataset=HOSTILE, model=HOSTILE, n=2)
+    top = header(methods=("zero-shot", HOSTILE), dataset=HOSTILE, model=f"{HOSTILE}\udcff", n=2)
     top["classes"] = [HOSTILE, "plain"]
     rows = [
         {**row(i, 0, zero_shot=said(i), **{HOSTILE: said(1 - i)}), "path": f"{HOSTILE}\udcff", "position": i}
         for i in range(2)
     ]
-    top["settings"]["stream"] = {"order": f"{HOSTILE}\udcff"}
+    top["settings"]["stream"] = {"order": HOSTILE}
     rows[0]["seconds"] = {"zero-shot": 0.1, HOSTILE: 0.2, f"{HOSTILE}!": 0.3}
     return report((top, rows))
 
