@@ -44,7 +44,7 @@ LABELS = {"classes": "classes K", "views": "views N", "steps": "steps", "images"
 
 def run(names: Iterable[str], quick: bool, kept: dict[str, Any]) -> dict[str, Any]:
     """Run benchmarks, each in a process of its own, one after the other; return them with those that are kept."""
-    found: dict[str, Any] = {"seconds": {}, "dates": {}, **kept, "machine": machine(), "quick": quick}
+    found: dict[str, Any] = {"seconds": {}, "where": {}, **kept, "machine": machine(), "quick": quick}
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             arguments, start = RUNS[name], time.perf_counter()
@@ -54,7 +54,7 @@ def run(names: Iterable[str], quick: bool, kept: dict[str, Any]) -> dict[str, An
             subprocess.run(command, cwd=ROOT, check=True)
             found[name] = json.loads(path.read_text())
             found["seconds"][name] = time.perf_counter() - start
-            found["dates"][name] = found["machine"]["date"]
+            found["where"][name] = f"{found['machine']['date']}, {found['machine']['processor']}"
     return found
 
 
@@ -81,8 +81,8 @@ def page(found: dict[str, Any]) -> str:
     trial = "**A trial: these numbers mean nothing.**\n\n" if found["quick"] else ""
     return f"""# Benchmarks
 
-{trial}Written by `python scripts/bench.py` on {_days(found["dates"])} ({minutes}): {its["processor"]};
-{versions}; float32, 2 threads unless stated otherwise. The measurements are in [benchmarks.json](benchmarks.json).
+{trial}Written by `python scripts/bench.py` ({minutes}): {_where(found["where"])}; {versions};
+float32, 2 threads unless stated otherwise. The measurements are in [benchmarks.json](benchmarks.json).
 Times are median (min-max). Ratios are of runs interleaved in one process, taken round by round.
 
 The floor of TPT is encoding its views: the image tower sees all of them, whatever is then done with the features. The floor
@@ -170,10 +170,10 @@ def _tpt(found: dict[str, Any]) -> str:
     )
 
 
-def _days(dates: dict[str, str]) -> str:
-    """Return the days on which benchmarks ran, with their names if there are several."""
-    names = {day: [name for name, its in dates.items() if its == day] for day in sorted(set(dates.values()))}
-    return "; ".join(names) if len(names) == 1 else "; ".join(f"{day} ({', '.join(of)})" for day, of in names.items())
+def _where(where: dict[str, str]) -> str:
+    """Return the days and machines of the runs, with the names of the benchmarks if they differ."""
+    names = {one: [name for name, its in where.items() if its == one] for one in sorted(set(where.values()))}
+    return "; ".join(f"{', '.join(of)} on {one}" if len(names) > 1 else one for one, of in names.items())
 
 
 def _growth(found: dict[str, Any]) -> str:

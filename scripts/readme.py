@@ -1,7 +1,7 @@
 """Write the tables of the README from the registry and from what was measured: ``python scripts/readme.py``.
 
-The numbers are those of ``docs/benchmarks.json`` (``scripts/bench.py``) and ``docs/gpu.json`` (``scripts/costs.py``). ``--check``
-fails if the README has others.
+The numbers are those of ``docs/benchmarks.json`` (``scripts/bench.py``) and ``docs/gpu.json`` (``scripts/costs.py``).
+``--check`` fails if the README has others.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,7 +36,7 @@ def methods_table() -> str:
     return Table(tuple(rows)).to_markdown()
 
 
-def speed_table(timed: Mapping[str, Any], counted: Mapping[str, Any]) -> str:
+def speed_table(timed: dict[str, Any], counted: dict[str, Any]) -> str:
     """Return what users ask first, a line each: medians, counts, and the model of a GPU's time."""
     its, text, store = timed["tpt"], timed["text"], timed["store"]
     lines = {
@@ -48,7 +47,7 @@ def speed_table(timed: Mapping[str, Any], counted: Mapping[str, Any]) -> str:
     faster = median(text["times"]["plain, 77 tokens"]) / median(text["times"]["tpt_lib"])
     from_store = median(store["tpt"]["from a store"]) / median(store["tpt"]["from images"])
     lines["memory over the loaded model"] = memory
-    lines[f"the text step over that with prompts of 77 tokens, K={text['classes']}"] = f"{faster:.0f} times faster"
+    lines[f"the text step next to prompts of 77 tokens, K={text['classes']}"] = f"{faster:.0f} times faster"
     lines["TPT from stored features over TPT from the image"] = f"{from_store:.2f}"
     for call in COUNTED:
         cost = counted["costs"][call]

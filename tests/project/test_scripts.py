@@ -43,7 +43,7 @@ def measurements():
     views = {"times": {"PIL loop": two, "tpt_lib": [0.5, 0.5]}, "memory_mb": 40.0}
     memory = {"classes": 200, "chunk": None, "loaded_gb": 1.0, "peak_gb": 1.5}
     return bench, {
-        "machine": bench.machine(), "quick": False, "seconds": {"tpt": 600.0}, "dates": {"tpt": "2026-01-02"},
+        "machine": bench.machine(), "quick": False, "seconds": {"tpt": 600.0}, "where": {"tpt": "2026-01-02, a PC"},
         "tpt": {"model": "ViT-B-16", "times": {"views alone": [1.0, 2.0], "K=200": two},
                 "over": {"K=200": [1.5, 1.1]}, "bars": {"K=200": 1.1}, "first": {"K=200": 4.0},
                 "beside": {"zero-shot": 0.1}, "memory_gb": {"K=200": 2.0}},
@@ -79,10 +79,9 @@ def test_the_page_of_benchmarks():
     text = bench.page(found)
     assert "| K=200 | 2 (1-3) | 1.25 (1-1.5) |" in text
     assert "| K=200 | 1.3 (1.1-1.5) | 1.1 | 4.0 | 2.00 |" in text
-    assert "on 2026-01-02 (10 minutes)" in text
-    assert "on 2026-01-02 (tpt); 2026-01-03 (store) (" in bench.page(
-        found | {"dates": {"tpt": "2026-01-02", "store": "2026-01-03"}}
-    )
+    assert "(10 minutes): 2026-01-02, a PC; python" in text
+    other = {"tpt": "2026-01-02, a PC", "store": "2026-01-03, a PC"}
+    assert "tpt on 2026-01-02, a PC; store on 2026-01-03, a PC; python" in bench.page(found | {"where": other})
     assert "| one problem | 0.5 (0.5-0.5) | 4 (2-6) |" in text
     assert "| zero | 3 (2-4) | 3 (2-4) (bar 8) | class_logits |" in text
     assert "| tda, 100 images | 2e+03 (1e+03-3e+03) | 9 (9-9) (bar 20) | class_logits |" in text
@@ -98,6 +97,28 @@ def test_the_page_of_benchmarks():
     assert all(data.startswith(b"\x89PNG") for data in drawn.values())
     assert set(re.findall(r"\((benchmarks-\w+\.png)\)", text)) == set(drawn)
     assert "these numbers mean nothing" in bench.page(found | {"quick": True})
+
+
+def test_the_tables_of_the_readme(monkeypatch, tmp_path):
+    readme = script("readme")
+    found, counted = measurements()[1], json.loads((ROOT / "docs/gpu.json").read_text())
+    text = readme.speed_table(found, counted)
+    assert "| TPT of one image over encoding its 64 views, ViT-B-16, K=200 | 1.30 |" in text
+    assert "| memory over the loaded model | 2.0 GB (K=200) |" in text
+    assert "| the text step next to prompts of 77 tokens, K=50 | 20 times faster |" in text
+    assert "| TPT from stored features over TPT from the image | 0.13 |" in text
+    launches = counted["costs"]["tpt_predict, K=200"]["launches"]
+    assert f"| launches per image, `tpt_predict`, K=200 | {launches:,.0f}, and " in text
+    assert text.count("(a model)") == 4
+    methods = readme.methods_table()
+    assert "| `tpt` | TPT | Shu et al., NeurIPS 2022 | one image |" in methods
+    assert "| `tda` | TDA | Karmanov et al., CVPR 2024 | the stream |" in methods
+    assert methods.count("\n") == 1 + len(tpt_lib.list_methods()) + len(tpt_lib.list_methods(online=True))
+    monkeypatch.setattr("sys.argv", ["readme.py", "--check"])
+    assert readme.main() == 0, "run python scripts/readme.py"
+    monkeypatch.setattr(readme, "PAGE", tmp_path / "README.md")
+    readme.PAGE.write_text("<!-- methods -->\nslow\n<!-- end -->\n<!-- speed -->\nquick\n<!-- end -->\n")
+    assert readme.main() == 1
 
 
 def test_every_benchmark_is_run():

@@ -6,11 +6,11 @@ import functools
 from typing import Any
 
 from tpt_lib import content
-from tpt_lib.content import ContentError, digest
+from tpt_lib.content import ContentError
 from tpt_lib.methods.base import registered_name
-from tpt_lib.prompts.class_prompts import ClassPrompts
+from tpt_lib.text.stored import prompts_digest
 
-__all__ = ["describe", "prompts_digest"]
+__all__ = ["describe"]
 
 
 def describe(method: Any, prompts: Any = ()) -> str:
@@ -48,7 +48,8 @@ def describe(method: Any, prompts: Any = ()) -> str:
             "@method(name=…), and change the name when you change the function"
         ) from error
     several = prompts if isinstance(prompts, list | tuple) else [prompts]
-    return " on ".join([text, *([" + ".join(map(prompts_digest, several))] if several else [])])
+    known = " + ".join(f"prompts {prompts_digest(one)}" for one in several)
+    return f"{text} on {known}" if several else text
 
 
 def _function(function: Any) -> str:
@@ -58,15 +59,3 @@ def _function(function: Any) -> str:
         if name := registered_name(function):
             return f"the method {name!r}"
         raise
-
-
-def prompts_digest(prompts: ClassPrompts) -> str:
-    """Return a digest of everything that the text features of prompts depend on, except the model."""
-    parts = []
-    for one in (prompts, *prompts.others):
-        parts += [one.ids, one.roles, one.context]
-        if one.name_tokens is not None:
-            parts.append(one.name_tokens)
-        if one.meta_net is not None:
-            parts += one.meta_net.parts
-    return f"prompts {digest(parts)}"

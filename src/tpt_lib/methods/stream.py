@@ -10,7 +10,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tpt_lib.content import digest
 from tpt_lib.methods.base import MethodEntry, OnlineMethod, get_method
 from tpt_lib.models.identity import UNKNOWN, identify, module_digest
 from tpt_lib.models.protocol import ClipLike
@@ -232,5 +231,4 @@ def _identity(caller: str, model: ClipLike | nn.Module, prompts: ClassPrompts | 
             f"{caller}: the weights of this model cannot be seen, so its states cannot be told from those of another model; "
             "give it a name that stands for its weights (model.name), or a method describe() that returns a text"
         )
-    learned = digest(prompts.meta_net.parts) if prompts.meta_net is not None else ""
-    return {"format": FORMAT, "model": json.dumps(known, sort_keys=True), "prompts": prompts_digest(prompts) + learned}
+    return {"format": FORMAT, "model": json.dumps(known, sort_keys=True), "prompts": prompts_digest(prompts)}

@@ -104,9 +104,10 @@ def _identity(caller: str, model: ClipLike, prompts: ClassPrompts) -> dict[str, 
 
 
 def prompts_digest(prompts: ClassPrompts) -> str:
-    """Return a digest of the names, template and context of prompts, without the network of CoCoOp."""
+    """Return a digest of everything that the text features of prompts depend on, except the model."""
     names = [] if prompts.name_tokens is None else [prompts.name_tokens]
-    tensors = digest([prompts.ids, prompts.roles, prompts.lengths, prompts.context, *names])
+    learned = [] if prompts.meta_net is None else prompts.meta_net.parts
+    tensors = digest([prompts.ids, prompts.roles, prompts.lengths, prompts.context, *names, *learned])
     return _hash([prompts.names, prompts.prefix, tensors, [prompts_digest(one) for one in prompts.others]])
 
 

@@ -22,7 +22,7 @@ from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run.stream_plan import Streams, plan_stream
 from tpt_lib.evaluation.run.work import Started, Work
 from tpt_lib.evaluation.run_file import Header, Row, RunFile, check_resumable, run_header
-from tpt_lib.evaluation.run_identity import describe, prompts_digest
+from tpt_lib.evaluation.run_identity import describe
 from tpt_lib.evaluation.run_lines import check_is_file
 from tpt_lib.features.store import FeatureStore
 from tpt_lib.methods.cases import Case, Methods, as_cases, rewards_of
@@ -30,6 +30,7 @@ from tpt_lib.methods.reward import Reward
 from tpt_lib.models.identity import check_known, identify
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
+from tpt_lib.text.stored import prompts_digest
 from tpt_lib.types import PathLike, UnseededViewOptions
 from tpt_lib.views.settings import ViewSettings
 
@@ -95,8 +96,8 @@ def evaluate(
             the one that is evaluated (default None: the methods' defaults). The run records the settings.
         reward: a pair (model, prompts) of a second CLIP, or a list of pairs, for methods that need a reward.
         batch_size: number of samples given to a method together (default 1).
-        num_workers: number of processes that make views while the model encodes (default 2, or 0 if the model is on a CPU,
-            where they would take its cores). With Ray, the number of actors, which do all of the work.
+        num_workers: number of processes that read images, and make their views if the model is on a CPU (default 2, or 0 if
+            the model is on a CPU, where they would take its cores). With Ray, the number of actors, which do all of the work.
         backend: ``"local"`` (default), or ``"ray"`` for a Ray cluster. Under ``torchrun`` each rank takes its share of the
             samples, and the shares are merged.
         order: order of the stream, for online methods (default None: ``"shuffle"``, another one for each seed): also
