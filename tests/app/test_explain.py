@@ -6,6 +6,7 @@ import PIL.Image
 import pytest
 import torch
 from support.app import tiny
+from support.marking import slow_but
 
 import tpt_lib
 from tpt_lib.app.choices import Choice, default_settings, read_drawing, read_upload, selectable_methods
@@ -27,7 +28,7 @@ def executed(code):
 
 
 @pytest.mark.filterwarnings("ignore:the embedded model")
-@pytest.mark.parametrize("method", selectable_methods())
+@pytest.mark.parametrize("method", slow_but(["tpt", "zero"], selectable_methods()))
 def test_the_python_call_gives_the_same_result(method, capsys):
     found = explain(tiny(), choice_of(method, fraction=0.5, steps=2))
     said = executed(found.code)
@@ -65,7 +66,7 @@ def test_views_losses_and_words():
 
 
 @pytest.mark.filterwarnings("ignore:the embedded model")
-@pytest.mark.parametrize("method", ["ctpt", "otpt", "rtpt"])
+@pytest.mark.parametrize("method", slow_but(["ctpt"], ["ctpt", "otpt", "rtpt"]))
 def test_losses_of_each_step(method):
     losses = explain(tiny(), choice_of(method, steps=3)).losses
     assert list(losses) == [0, 1, 2, 3]

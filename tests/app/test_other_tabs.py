@@ -13,6 +13,7 @@ CHOICE = Choice(read_drawing("noto-v1: unicorn"), ("unicorn", "telescope", "goat
 QUIET = pytest.mark.filterwarnings("ignore:the embedded model was not trained on")  # the templates of an ensemble
 
 
+@pytest.mark.slow
 @QUIET
 def test_every_method_says_what_classify_says():
     rows = compare_methods(tiny(), CHOICE)

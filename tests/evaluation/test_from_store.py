@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from support.marking import slow_but
 from support.noise_runs import NAMES, Noise, OwnClip, content, model
 from support.rewards import pair, second_clip
 from support.stores import damage, data, encoded, files
@@ -47,7 +48,7 @@ def methods_of(names):
 
 
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("name", FROM_FEATURES)
+@pytest.mark.parametrize("name", slow_but(["rlcf", "tps", "tpt", "zero_shot"], FROM_FEATURES))
 def test_every_method_gives_the_same_rows_from_a_store(store, tmp_path, name, batch_size):
     more = {"reward": pair(NAMES)} if "reward" in get_method(name).needs else {}
     more |= {"batch_size": batch_size, "seeds": (1,)}

@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 from support.cases import SMALL
+from support.marking import slow_but
 from support.zoo import VISION, build, clip_tokenizer, open_clip_model
 
 import tpt_lib
@@ -123,7 +124,9 @@ def test_a_transformers_tower_is_tokenized_to_77(monkeypatch):
     torch.testing.assert_close(text_features(model), want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ViT-B-16", "RN50", "coca_ViT-B-32", "EVA02-B-16", "MobileCLIP-S1"])
+@pytest.mark.parametrize(
+    "name", slow_but(["ViT-B-16"], ["ViT-B-16", "RN50", "coca_ViT-B-32", "EVA02-B-16", "MobileCLIP-S1"])
+)
 def test_the_tokenizers_of_clip_architectures_can_be_pickled(name):
     import open_clip
 

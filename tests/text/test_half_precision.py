@@ -4,8 +4,9 @@ import open_clip
 import pytest
 import torch
 from support.cases import largest
+from support.marking import slow_but
 from support.text_cases import BOTH, NAMES, assert_same, cosine, features_and_gradient, initial_of, vit
-from support.zoo import ZOO, build, fresh, open_clip_model
+from support.zoo import FEW, ZOO, build, fresh, open_clip_model
 from torch import nn
 
 import tpt_lib
@@ -23,7 +24,11 @@ def with_weights_in(name, dtype):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.float16, 0.005)])
 @pytest.mark.parametrize(
-    ("name", "engine"), [*((name, "auto") for name in ZOO), ("open_clip-vit", "full_length"), ("openai", "full_length")]
+    ("name", "engine"),
+    slow_but(
+        [*((name, "auto") for name in FEW), ("openai", "full_length")],
+        [*((name, "auto") for name in ZOO), ("open_clip-vit", "full_length"), ("openai", "full_length")],
+    ),
 )
 def test_half_precision_weights(name, engine, dtype, tolerance):
     exact, model = build(name), with_weights_in(name, dtype)

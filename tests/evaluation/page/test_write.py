@@ -22,6 +22,7 @@ def drawn(tmp_path_factory):
     return found, folder / "report.html"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1200])
 def test_it_fits_and_can_be_read(browser, drawn, width, scheme):
@@ -36,6 +37,7 @@ def test_it_fits_and_can_be_read(browser, drawn, width, scheme):
         assert dark == (scheme == "dark")
 
 
+@pytest.mark.slow
 def test_tables_sort_by_mouse_and_by_keyboard(browser, drawn):
     with opened(browser, drawn[1]) as page:
         region = page.get_by_role("region", name="table: results")
@@ -59,6 +61,7 @@ def test_tables_sort_by_mouse_and_by_keyboard(browser, drawn):
         assert names == sorted(names, key=str.lower)
 
 
+@pytest.mark.slow
 def test_what_the_charts_say(browser, drawn):
     rows = {row["method"]: row for row in drawn[0].rows()}
     with opened(browser, drawn[1]) as page:
@@ -111,6 +114,7 @@ def test_the_gallery_shows_what_was_fixed_and_broken(browser, drawn):
         assert page.get_by_role("status").inner_text() == "0 images"
 
 
+@pytest.mark.slow
 def test_thumbnails_are_as_many_as_the_page_says(browser, drawn):
     with opened(browser, drawn[1]) as page:
         page.wait_for_selector("#cards li")
@@ -137,6 +141,7 @@ def hostile_report():
     return report((top, rows))
 
 
+@pytest.mark.slow
 def test_no_text_of_a_run_is_read_as_markup(browser, tmp_path):
     hostile_report().to_html(tmp_path / "report.html")
     with opened(browser, tmp_path / "report.html") as page:
@@ -148,6 +153,7 @@ def test_no_text_of_a_run_is_read_as_markup(browser, tmp_path):
         assert HOSTILE in page.get_by_role("img", name="milliseconds").get_attribute("aria-label")
 
 
+@pytest.mark.slow
 def test_pages_of_the_gallery(browser, tmp_path):
     top = header(methods=("a", "b"), n=60)
     rows = [{**row(i, i % 2, a=said(1 - i % 2), b=said(i % 2)), "path": f"images/{i}.png"} for i in range(60)]
@@ -171,6 +177,7 @@ def test_pages_of_the_gallery(browser, tmp_path):
         assert status.inner_text() == "30 images, here 1 to 24"
 
 
+@pytest.mark.slow
 def test_one_method_old_rows_and_bongard(browser, tmp_path):
     one = report((header(methods=["TPT"], n=2), [row(0, 0, TPT=said(0)), row(1, 0, TPT=said(1))]))
     one.to_html(tmp_path / "one.html")
@@ -187,6 +194,7 @@ def test_one_method_old_rows_and_bongard(browser, tmp_path):
         assert page.locator("#cards tbody tr").all_inner_texts() == ["positive\t50.0%", "negative\t50.0%"]
 
 
+@pytest.mark.slow
 def test_runs_without_results(browser, tmp_path):
     bad = {"seed": 0, "sample": 0, "truth": None, "error": "ImageError: x"}
     for name, rows in (("errors", [bad]), ("nothing", [])):

@@ -37,6 +37,7 @@ def test_a_second_call_computes_nothing_and_says_the_same(root, finished, tmp_pa
     assert counts == {"encoded": 0, "rows": 0}
 
 
+@pytest.mark.slow
 def test_tables_share_stores_and_runs(root, finished, tmp_path, monkeypatch):
     counts = counted(monkeypatch)
     found = rows(done(root, tmp_path, "table6"))
@@ -77,6 +78,7 @@ def test_a_run_stopped_while_encoding_keeps_what_it_has(root, tmp_path, monkeypa
     assert counts["encoded"] == 6  # the second dataset only
 
 
+@pytest.mark.slow
 def test_learned_prompts_and_their_ensembles(root, tmp_path):
     files = checkpoints(tmp_path)
     found = rows(done(root, tmp_path, "table7", **files, own=model("RN50")))
@@ -92,6 +94,7 @@ def test_learned_prompts_and_their_ensembles(root, tmp_path):
         assert found[row["method"], "imagenet-a"]["ours"] == pytest.approx(row["top1"])
 
 
+@pytest.mark.slow
 def test_three_checkpoints_are_three_trials(root, tmp_path):
     files = checkpoints(tmp_path)
     found = rows(done(root, tmp_path, "table5", coop=files["coop"], own=model("RN50")))
@@ -102,6 +105,7 @@ def test_three_checkpoints_are_three_trials(root, tmp_path):
         done(root, tmp_path, "table1", coop=files["coop"][1:], own=model("RN50"))
 
 
+@pytest.mark.slow
 def test_bongard_problems(tmp_path):
     from support.miniatures import bongard
 
@@ -111,6 +115,7 @@ def test_bongard_problems(tmp_path):
     assert (row["n"], row["paper"], row["verdict"]) == (6, 66.39, "within")  # identical pictures: half are right
 
 
+@pytest.mark.slow
 def test_fewer_views_come_from_the_largest_store(root, tmp_path):
     found = done(root, tmp_path, "figure5a")
     assert [path.name for path in tmp_path.rglob("stores/*")] == ["imagenet-a-crop-128"]
@@ -119,6 +124,7 @@ def test_fewer_views_come_from_the_largest_store(root, tmp_path):
     assert rows(found)["TPT (8 views)", "imagenet-a"]["verdict"] == ""  # the figure's numbers are not published
 
 
+@pytest.mark.slow
 def test_followers_have_their_authors_settings_and_views(root, tmp_path):
     found = rows(done(root, tmp_path, "c-tpt", followers=True))
     assert sorted(path.name for path in tmp_path.rglob("stores/*")) == [
@@ -133,6 +139,7 @@ def test_followers_have_their_authors_settings_and_views(root, tmp_path):
     assert {dataset for _, dataset in found} == {"dtd", "pets", "imagenet-a"}
 
 
+@pytest.mark.slow
 def test_an_accelerator_tunes_eight_images_together(root, finished, tmp_path, monkeypatch):
     given = []
     evaluate = run.evaluate
@@ -142,6 +149,7 @@ def test_an_accelerator_tunes_eight_images_together(root, finished, tmp_path, mo
     assert {options["batch_size"] for options in given} == {8}
 
 
+@pytest.mark.slow
 def test_the_reward_is_stored_with_the_model(root, tmp_path):
     asked = {"followers": True, "reward": model("ViT-L-14/openai")}
     assert plan(root, "rlcf", out=tmp_path, **asked).estimate.images == 2 * 18  # by both models
