@@ -35,7 +35,7 @@ Correct = Mapping[int, Mapping[int, bool]]  # by seed and sample
 
 def can_run(entry: MethodEntry) -> bool:
     """Return whether drawings of one model are all that a method needs."""
-    return entry.needs in (("features",), ("images",))
+    return entry.needs in (("features",), ("features", "reward"), ("images",))
 
 
 def needs_images(name: str) -> bool:
@@ -66,7 +66,11 @@ def measure(folder: Path, *, drawings: int, views: int, only: Sequence[str] | No
 
     def run(methods: Sequence[str], source: Any, name: str, **options: Any) -> tpt.Report:
         out = folder / f"{name}-{'-'.join(methods)}.jsonl"
-        return said(name, lambda: tpt.evaluate(model, source, list(methods), out=out, prompts=prompts, **options))
+        rewarded = any("reward" in tpt.get_method(method).needs for method in methods)
+        reward: Any = {"reward": (model, prompts)} if rewarded else {}  # no second model is embedded
+        return said(
+            name, lambda: tpt.evaluate(model, source, list(methods), out=out, prompts=prompts, **reward, **options)
+        )
 
     if asked := [
         name for name in episodic if only is None or name in only
@@ -78,9 +82,10 @@ def measure(folder: Path, *, drawings: int, views: int, only: Sequence[str] | No
     if len(online) > 1:
         stream: Any = {"seeds": ORDERS, "order": "shuffle"}
         found |= summaries(run(online, store, "stream", **stream), online[1:], parts)
-        for style, part in parts.items():
-            report = run(online, store.select(list(part)), style, **stream)
-            for name, alone in summaries(report, online[1:], {style: range(drawings)}).items():
+        in_each_style = [BASELINE, *(name for name in online[1:] if name not in COSTLY)]
+        for style, part in parts.items() if in_each_style[1:] else ():
+            report = run(in_each_style, store.select(list(part)), style, **stream)
+            for name, alone in summaries(report, in_each_style[1:], {style: range(drawings)}).items():
                 found[name].setdefault("alone", {}).update(alone["by_style"])
     from_features = [name for name in found if not needs_images(name)]
     counted = said("launches", lambda: launches(from_features))
@@ -208,6 +213,9 @@ def costs(model: Any, prompts: Any, names: Sequence[str], images: torch.Tensor) 
 def caller(model: Any, prompts: Any, name: str) -> Callable[[torch.Tensor], object]:
     """Return a function that classifies the next image; that of an online method keeps the state."""
     predict: Any = tpt.get_method(name).predict
+    if "reward" in tpt.get_method(name).needs:
+        text = tpt.encode_prompts(model, prompts).detach()
+        return lambda features: predict(model, prompts, features, reward=[features @ text.mT])
     if not tpt.get_method(name).online:
         return lambda features: predict(model, prompts, features)
     expects = {"expected": TIMED} if "expected" in inspect.signature(predict).parameters else {}

@@ -35,6 +35,8 @@ tpt-lib compare --dataset FOLDER --methods all
 
 {measured}
 
+RLCF is rewarded by the model itself, as no second one is embedded; its authors use a larger CLIP.
+
 {verdict}
 
 {not_measured}
@@ -210,7 +212,6 @@ def not_measured(entries: Sequence[MethodEntry], found: Mapping[str, Numbers]) -
     """Say which methods have an empty row, and why."""
     reasons = {
         ("views",): "needs the views themselves, which a store of features does not have",
-        ("features", "reward"): "needs a second model as its reward, and only one model is embedded",
     }
     late = "has not been measured yet: `python scripts/methods.py --only {}`"
     lines = [

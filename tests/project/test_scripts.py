@@ -233,13 +233,13 @@ def test_the_tables_of_methods_are_those_of_the_measurement():
 def test_a_method_without_numbers_has_an_empty_row():
     methods = script("methods")
     found = json.loads(methods.NUMBERS.read_text())
-    for name in ("zero", "tda"):
+    for name in ("zero", "rlcf", "tda"):
         del found["methods"][name]
     text = methods.page(found)
     assert "| ZERO | - | - | - | - | - | - | - | - | 69.3 | 62.4 |" in text
     assert "\n- ZERO has not been measured yet: `python scripts/methods.py --only zero`." in text
     assert "\n- TDA has not been measured yet" in text
-    assert "\n- RLCF needs a second model as its reward, and only one model is embedded." in text
+    assert "\n- RLCF has not been measured yet: `python scripts/methods.py --only rlcf`." in text
     assert "\n- MEMO on CLIP needs the views themselves" in text
 
 
@@ -265,7 +265,7 @@ def test_methods_are_measured_on_drawings(tmp_path, monkeypatch):
     before = json.loads(methods.NUMBERS.read_text()) | {"drawings": 2, "views": 4}
     monkeypatch.setattr(methods, "NUMBERS", tmp_path / "methods.json")
     methods.NUMBERS.write_text(json.dumps(before))
-    small = f"methods.py --only zero tda tent --drawings 2 --store {tmp_path / 'store'} --views"
+    small = f"methods.py --only zero rlcf tda tent --drawings 2 --store {tmp_path / 'store'} --views"
     monkeypatch.setattr("sys.argv", [*small.split(), "5"])
     with pytest.raises(SystemExit, match=r"--only adds to methods\.json, which was measured with --views 4: pass that"):
         methods.main()
@@ -273,15 +273,16 @@ def test_methods_are_measured_on_drawings(tmp_path, monkeypatch):
     assert methods.main() == 0
     after = json.loads(methods.NUMBERS.read_text())
     zero, tda, tent = (after["methods"].pop(name) for name in ("zero", "tda", "tent"))
-    kept = {name: own for name, own in before["methods"].items() if name not in ("zero", "tda", "tent")}
+    assert len(after["methods"].pop("rlcf")["accuracy"]) == 3
+    kept = {name: own for name, own in before["methods"].items() if name not in ("zero", "rlcf", "tda", "tent")}
     assert after["methods"] == kept
     assert (tent["n"], len(tent["accuracy"]), len(tent["alone"]["noto-v1"]), len(tent["seconds"])) == (6, 5, 5, 5)
     assert (zero["n"], len(zero["accuracy"]), len(tda["accuracy"]), zero["ece"]) == (6, 3, 5, None)
     assert {style: len(own) for style, own in tda["alone"].items()} == dict.fromkeys(after["styles"], 5)
     orders = " | ".join(f"{value:.1f}" for value in tda["accuracy"])
     assert f"| TDA | {orders} | " in methods.PAGE.read_text()
-    with pytest.raises(SystemExit, match="--only rlcf: it needs features and reward, which are not there"):
-        script("method_runs").measure(tmp_path, drawings=2, views=4, only=["rlcf"])
+    with pytest.raises(SystemExit, match="--only memo_clip: it needs views, which are not there"):
+        script("method_runs").measure(tmp_path, drawings=2, views=4, only=["memo_clip"])
 
 
 @pytest.mark.slow
