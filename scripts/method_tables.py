@@ -210,7 +210,7 @@ def verdict(entries: Sequence[MethodEntry], found: Mapping[str, Numbers]) -> str
 
 def not_measured(entries: Sequence[MethodEntry], found: Mapping[str, Numbers]) -> str:
     """Say which methods have an empty row, and why."""
-    reasons = {
+    reasons: dict[tuple[str, ...], str] = {
         ("views",): "needs the views themselves, which a store of features does not have",
     }
     late = "has not been measured yet: `python scripts/methods.py --only {}`"
