@@ -22,10 +22,7 @@ def require_gradio() -> Any:
     return gradio
 
 
-def add_buttons(
-    gr: Any,
-    label: str,
-) -> tuple[Any, Any, Any]:
+def add_buttons(gr: Any, label: str) -> tuple[Any, Any, Any]:
     """Add a button that starts work, one that stops it, and where its progress is shown."""
     with gr.Row():
         run, stop = gr.Button(label, variant="primary"), gr.Button("Stop")
