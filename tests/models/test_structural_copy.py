@@ -5,6 +5,7 @@ from functools import partial
 from types import MethodType
 
 import torch
+from support.text_cases import relative
 from support.zoo import open_clip_model
 from torch import nn
 
@@ -101,4 +102,4 @@ def test_a_model_made_in_inference_mode():
         model.encode_embeddings(embeddings, ids).square().sum().backward()
         gradients.append(embeddings.grad)
     assert gradients[0].norm() > 0
-    torch.testing.assert_close(*gradients)
+    assert relative(*gradients) <= 1e-5
