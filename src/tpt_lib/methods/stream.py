@@ -163,7 +163,8 @@ def load_state(
             f"load_state: {path} has {name} of {others.get(name)}, but this method's is {shapes.get(name)}; pass the capacity "
             "that it was saved with"
         )
-    return rebuilt_state(empty, {name: tensor.to(wanted[name].device) for name, tensor in found.items()})
+    # A copy has the alignment of tensors that torch makes, on which the last bits of matrix products may depend.
+    return rebuilt_state(empty, {name: tensor.to(wanted[name].device, copy=True) for name, tensor in found.items()})
 
 
 def as_online(caller: str, method: OnlineLike) -> OnlineMethod[Any]:
