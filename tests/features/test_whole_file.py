@@ -61,6 +61,29 @@ def test_every_changed_byte_of_the_tensors_is_found(file):
             check_tensors(file)
 
 
+@pytest.mark.parametrize("change", [1, 16, 128])
+def test_every_changed_byte_of_the_header_is_found(file, change):
+    whole = file.read_bytes()
+    content = whole[: 8 + int.from_bytes(whole[:8], "little")].rstrip()  # spaces fill the rest
+    for at in range(len(content)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ change]) + whole[at + 1 :])
+        with pytest.raises(DamagedFileError, match=r"some\.safetensors"):
+            check_tensors(file)
+
+
+def test_tensors_are_those_of_safetensors(file):
+    from safetensors.torch import load_file
+
+    want, (found, _) = load_file(file), map_tensors(file)
+    assert found.keys() == want.keys()
+    assert all(found[name].equal(want[name]) for name in want)
+
+
+def test_a_tensor_without_numbers(tmp_path):
+    write_tensors(tmp_path / "empty.safetensors", {"none": torch.empty(0, 3)}, {})
+    assert map_tensors(tmp_path / "empty.safetensors")[0]["none"].shape == (0, 3)
+
+
 def test_a_changed_note_is_found(file):
     file.write_bytes(file.read_bytes().replace("é".encode(), "è".encode()))
     with pytest.raises(DamagedFileError, match="checksum"):
