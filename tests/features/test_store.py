@@ -80,14 +80,14 @@ def test_a_store_of_half_precision_gives_floats(tmp_path):
     features = half[1][0]
     assert features.dtype == torch.float32
     assert features.equal(from_pixels(1, 0).half().float())
-    assert half.shard(0).features.dtype == torch.float16
+    assert half._shards.shard(0).features.dtype == torch.float16
 
 
 def test_only_what_is_used_is_read(store):
     fresh = FeatureStore.open(store.path)
-    assert not fresh._open
+    assert not fresh._shards.opened
     fresh[6]
-    assert list(fresh._open) == [1]
+    assert list(fresh._shards.opened) == [1]
 
 
 def test_a_store_can_be_pickled_after_use(store):
@@ -95,7 +95,7 @@ def test_a_store_can_be_pickled_after_use(store):
     some[0]
     copy = pickle.loads(pickle.dumps(some))
     assert copy[1][0].equal(some[1][0])
-    assert not pickle.loads(pickle.dumps(some))._open
+    assert not pickle.loads(pickle.dumps(some))._shards.opened
 
 
 def test_it_knows_its_dataset(store):

@@ -66,7 +66,7 @@ def test_a_clip_as_the_plain_program(name, settings):
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16"])
 @pytest.mark.parametrize("settings", [{}, {"online": False, "steps": 2}])
 def test_a_classifier_as_the_plain_program(name, settings):
-    """In float64, as Adam divides by |g|. The first has batch norms, which use the batch's statistics; the second layer norms."""
+    """In float64, as Adam divides by |g|. The first has batch norms, the second layer norms."""
     module, batches = copy.deepcopy(classifier(name)).double(), batches_of().double()
     norms = norms_of((nn.LayerNorm, nn.BatchNorm2d))
     want = plain_tent(module, lambda module, images: module(images), norms, batches, **settings)

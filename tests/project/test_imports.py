@@ -15,7 +15,7 @@ models.weights_files models.open_clip models.openai models.transformers models.w
 views.reading views.seeding views.devices views.preprocessing views.crops_batched views.crops
 views.augmix_parameters views.augmix_operations views.augmix_batched views.augmix views.settings views.augment views
 
-features.check features.encode features.whole_file features.store_index features.store features
+features.check features.encode features.whole_file features.store_index features.shards features.store features
 
 prompts.cache prompts.templates prompts.contexts prompts.names prompts.class_prompts prompts.checkpoints prompts
 

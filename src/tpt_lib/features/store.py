@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -17,29 +15,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tpt_lib.content import digest
-from tpt_lib.features.store_index import (
-    COLUMNS,
-    Index,
-    ModelEntry,
-    missing_shards,
-    read_index,
-    shard_path,
-    shard_samples,
-)
+from tpt_lib.features.shards import Shards
+from tpt_lib.features.store_index import COLUMNS, Index, ModelEntry, missing_shards, read_index, shard_count
 from tpt_lib.features.whole_file import DamagedFileError, check_tensors, map_tensors, text_at
 from tpt_lib.html_tables import html_table
 from tpt_lib.types import PathLike
 
 __all__ = ["FeatureStore"]
-
-KEPT_OPEN = 512  # files
-
-
-class Shard(NamedTuple):
-    """The features of some samples ``(B, N, E)``, and the errors of those that have none, by their place among them."""
-
-    features: Tensor
-    errors: dict[int, str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +46,6 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
     view_seed: int
     n_views: int
     indices: Int[Tensor, " n"] | None = None
-    _open: dict[int, Shard] = field(default_factory=dict, init=False)
 
     @classmethod
     def open(cls, path: PathLike) -> FeatureStore:
@@ -187,7 +168,7 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Float[Tensor, "n e"], int]:
         places = self._places([index])
-        return self._read(places)[0], int(self._columns["labels"][places[0]])
+        return self._shards.read(places, self.n_views)[0], int(self._columns["labels"][places[0]])
 
     def features(self, indices: Sequence[int] | Tensor) -> Float[Tensor, "b n e"]:
         """Return the features of samples, as float32.
@@ -201,25 +182,7 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
         Raises:
             ValueError: if one of the samples could not be read when the store was made; ``errors`` has all of them.
         """
-        return self._read(self._places(indices))
-
-    def _read(self, places: list[int]) -> Float[Tensor, "b n e"]:
-        """Return the features of samples of the whole dataset."""
-        found = torch.empty(len(places), self.n_views, self.entry["width"])
-        size, first = self.index["shard_size"], 0
-        for number, group in groupby(places, lambda place: place // size):
-            rows = [place % size for place in group]
-            shard = self.shard(number)
-            if shard.errors and (bad := next((row for row in rows if row in shard.errors), None)) is not None:
-                raise ValueError(
-                    f"FeatureStore: sample {number * size + bad} of the dataset has no features: {shard.errors[bad]}. Leave it "
-                    "out with store.select([i for i in range(len(store)) if i not in store.errors])"
-                )
-            joint = rows == list(range(rows[0], rows[0] + len(rows)))
-            some = shard.features[rows[0] : rows[-1] + 1] if joint else shard.features[rows]
-            found[first : first + len(rows)] = some[:, : self.n_views]
-            first += len(rows)
-        return found
+        return self._shards.read(self._places(indices), self.n_views)
 
     @property
     def labels(self) -> Int[Tensor, " n"]:
@@ -238,8 +201,7 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
         Returns:
             The message of the error, or an empty text.
         """
-        number, row = divmod(self._places([index])[0], self.index["shard_size"])
-        return self.shard(number).errors.get(row, "")
+        return self._shards.error_of(self._places([index])[0])
 
     def sample_path(self, index: int) -> str | None:
         """Return the path of a sample's image, as run files have it; None if it was no file.
@@ -270,18 +232,9 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
         Returns:
             What is damaged: for each file the reason, and the samples in it. Empty if all is well.
         """
-        size, found = self.index["shard_size"], []
-        numbers = (
-            range(-(-self.index["dataset"]["n"] // size))
-            if self.indices is None
-            else (self.indices // size).unique().tolist()
-        )
-        for number in numbers:
-            samples = shard_samples(self.index, number)
-            try:
-                check_tensors(shard_path(self.path, self.model, self.view_seed, number))
-            except (DamagedFileError, FileNotFoundError) as error:
-                found.append(f"samples {samples[0]} to {samples[-1]}: {error}")
+        size = self.index["shard_size"]
+        every = range(shard_count(self.index)) if self.indices is None else (self.indices // size).unique().tolist()
+        found = self._shards.damage(every)
         try:
             check_tensors(self.path / COLUMNS)
         except (DamagedFileError, FileNotFoundError) as error:
@@ -298,26 +251,9 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
             else {**known, "digest": digest([known["digest"], self.indices]), "images": {}}
         )
 
-    def shard(self, number: int) -> Shard:
-        """Return one file of features, mapped.
-
-        Returns:
-            The shard. Only what is used of it is read.
-        """
-        if number not in self._open:
-            if len(self._open) >= KEPT_OPEN:
-                self._open.clear()
-            file = shard_path(self.path, self.model, self.view_seed, number)
-            samples = shard_samples(self.index, number)
-            try:
-                tensors, notes = map_tensors(file, "features")
-            except DamagedFileError as error:
-                raise DamagedFileError(
-                    f"{error}. It has samples {samples[0]} to {samples[-1]}; encode_dataset with the same settings mends it"
-                ) from error
-            errors = {int(row): error for row, error in json.loads(notes["errors"]).items()}
-            self._open[number] = Shard(tensors["features"], errors)
-        return self._open[number]
+    @cached_property
+    def _shards(self) -> Shards:
+        return Shards(self.path, self.index, self.model, self.view_seed)
 
     @cached_property
     def _columns(self) -> dict[str, Tensor]:
@@ -343,8 +279,7 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
         return (self[i] for i in range(len(self)))
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("path", "index", "model", "view_seed", "n_views", "indices")
-        return {**{name: getattr(self, name) for name in names}, "_open": {}}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __repr__(self) -> str:
         shape = f"{self.n_views} views x {self.entry['width']}, {self.entry['dtype']}"
@@ -373,7 +308,7 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
         places = self.store._places(indices)
-        return self.store._read(places), self.store._columns["labels"][places].long()
+        return self.store._shards.read(places, self.store.n_views), self.store._columns["labels"][places].long()
 
 
 def _alone(batch: Any) -> Any:
