@@ -1,4 +1,4 @@
-"""Names for doctests: ``torch``, ``tpt_lib``, an empty ``folder``, and a ``model``, a small open_clip architecture with
+"""Shape checks, and names for doctests: ``torch``, ``tpt_lib``, an empty ``folder``, and a ``model``, a small open_clip architecture with
 random weights."""
 
 import functools
@@ -8,6 +8,14 @@ import pytest
 
 # Some virtual machines say that they have AMX and then stop at its instructions, in the first product of bfloat16 matrices.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
+
+def pytest_configure(config):
+    """Check shapes and types at every call of the library, but not in the quick suite, where that takes a third of the time."""
+    if config.option.markexpr != "not slow":
+        from jaxtyping import install_import_hook
+
+        install_import_hook("tpt_lib", "beartype.beartype")
 
 
 @functools.cache
