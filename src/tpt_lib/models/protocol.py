@@ -1,4 +1,4 @@
-"""What a CLIP-like model must offer, and what makes it fast."""
+"""The interface that a CLIP-like model must offer, and an optional one that makes it fast."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ImageSpec:
     Args:
         size: height and width in pixels.
         mean: subtracted from each channel of an image in [0, 1] (default: OpenAI's CLIP).
-        std: divides each channel after that (default: OpenAI's CLIP).
+        std: divisor of each channel after that (default: OpenAI's CLIP).
         interpolation: ``"bicubic"`` (default), ``"bilinear"``, ``"lanczos"`` or ``"nearest"``; antialiased.
         resize_mode: ``"shortest"`` (default) resizes the short side and crops the center, as CLIP does. ``"squash"``
             ignores the aspect ratio, as SigLIP does. ``"longest"`` resizes the long side and pads.
@@ -70,7 +70,7 @@ def _is_positive_int(value: object) -> bool:
 
 @runtime_checkable
 class ClipLike(Protocol):
-    """A model the library can use. Write these seven members to bring an unusual checkpoint.
+    """A model that the library can use. Implement these seven members to use an unusual checkpoint.
 
     Features are the model's own and are not normalized. ``encode_embeddings`` takes token *embeddings*, so that a learned
     context can replace words. It also takes the ids, because models pool and mask by them. All computation is in eval
@@ -154,7 +154,7 @@ class CausalBlock(Protocol):
 class CausalTower(Protocol):
     """A causal text tower, block by block: the optional second Protocol, which makes a model fast.
 
-    A model offers it with a method ``causal_tower() -> CausalTower | str``. A string is the reason why there is none.
+    A model offers it with a method ``causal_tower() -> CausalTower | str``. A string gives the reason why it is not available.
 
     A second optional method lets text features be cached: ``text_parts() -> list`` returns the modules, hooks and
     weights that text features depend on. A tuple in that list is read as settings, and compared by value.
