@@ -206,7 +206,7 @@ def test_one_class(name):
     assert predict(name, words(model(), ["cat"]), views_of()).probs.tolist() == [1]
 
 
-@pytest.mark.filterwarnings("ignore:class_prompts. 1 of 3 classes have the name of another")
+@pytest.mark.filterwarnings("ignore:class_prompts. 1 of 3 classes have the same name as another")
 @pytest.mark.parametrize("name", METHODS)
 def test_classes_of_one_name_share_a_probability(name):
     found = predict(name, words(model(), ["cat", "dog", "cat"]), views_of(1))
