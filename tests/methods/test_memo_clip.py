@@ -124,7 +124,7 @@ def test_bad_groups():
 
     bare = Bare()
     with pytest.raises(
-        TypeError, match="only a model that wrap or a loader made shows its weights, and this is a Bare"
+        TypeError, match="needs a model that wrap or a loader made, which shows its weights, but got Bare"
     ):
         memo_clip_predict(bare, class_prompts(bare, NAMES), views, group="image")
     assert memo_clip_predict(bare, class_prompts(bare, NAMES), views, group="prompt").tuned
