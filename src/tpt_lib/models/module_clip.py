@@ -80,6 +80,9 @@ class ModuleClip:
     def tokenize(self, texts: list[str]) -> Int[Tensor, "k t"]:
         """Return token ids ``(K, T)``, padded to the model's context length.
 
+        Args:
+            texts: K texts.
+
         Returns:
             Token ids ``(K, T)``.
         """
@@ -87,6 +90,9 @@ class ModuleClip:
 
     def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]:
         """Return token embeddings ``(K, T, D)`` without positions.
+
+        Args:
+            ids: token ids ``(K, T)``.
 
         Returns:
             Token embeddings ``(K, T, D)``.
@@ -98,6 +104,9 @@ class ModuleClip:
     def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
         """Return unnormalized features ``(N, E)`` of preprocessed images.
 
+        Args:
+            pixels: preprocessed images ``(N, 3, H, W)``.
+
         Returns:
             Features ``(N, E)``.
         """
@@ -108,6 +117,10 @@ class ModuleClip:
 
     def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
         """Run the text tower on token embeddings and return unnormalized features ``(K, E)``.
+
+        Args:
+            embeddings: token embeddings ``(K, T, D)`` without positions.
+            ids: token ids ``(K, T)``, which models pool and mask by.
 
         Returns:
             Features ``(K, E)``.

@@ -92,12 +92,18 @@ class ClipLike(Protocol):
     def tokenize(self, texts: list[str]) -> Int[Tensor, "k t"]:
         """Return token ids ``(K, T)``, padded to the model's context length.
 
+        Args:
+            texts: K texts.
+
         Returns:
             Token ids ``(K, T)``.
         """
 
     def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]:
         """Return token embeddings ``(K, T, D)`` without positions.
+
+        Args:
+            ids: token ids ``(K, T)``.
 
         Returns:
             Token embeddings ``(K, T, D)``.
@@ -106,12 +112,19 @@ class ClipLike(Protocol):
     def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
         """Return features ``(N, E)`` of preprocessed images.
 
+        Args:
+            pixels: preprocessed images ``(N, 3, H, W)``.
+
         Returns:
             Features ``(N, E)`` as the model gives them, not normalized.
         """
 
     def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
         """Run the text tower on token embeddings and return features ``(K, E)``.
+
+        Args:
+            embeddings: token embeddings ``(K, T, D)`` without positions.
+            ids: token ids ``(K, T)``, which models pool and mask by.
 
         Returns:
             Features ``(K, E)`` as the model gives them, not normalized.
@@ -138,12 +151,19 @@ class CausalBlock(Protocol):
     def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values ``(…, D)`` of the normalized input.
 
+        Args:
+            x: input of the block ``(…, D)``.
+
         Returns:
             Three tensors ``(…, D)``.
         """
 
     def merge(self, x: Tensor, attended: Tensor) -> Tensor:
         """Return the block's output from its input and the attended values, both ``(…, D)``.
+
+        Args:
+            x: input of the block ``(…, D)``.
+            attended: output of the attention ``(…, D)``, before its projection.
 
         Returns:
             The input of the next block ``(…, D)``.
@@ -171,6 +191,9 @@ class CausalTower(Protocol):
     def embed(self, ids: Tensor) -> Tensor:
         """Return token embeddings without positions, in the dtype the blocks compute in.
 
+        Args:
+            ids: token ids ``(K, T)``.
+
         Returns:
             Embeddings ``(K, T, D)``.
         """
@@ -178,12 +201,18 @@ class CausalTower(Protocol):
     def pool(self, ids: Tensor) -> Tensor:
         """Return the position ``(K,)`` whose state becomes the feature.
 
+        Args:
+            ids: token ids ``(K, T)``.
+
         Returns:
             Positions ``(K,)``.
         """
 
     def finish(self, x: Tensor) -> Tensor:
         """Return features ``(…, E)`` from the last block's output ``(…, D)`` at the pooled position.
+
+        Args:
+            x: output of the last block ``(…, D)``.
 
         Returns:
             Features ``(…, E)``, not normalized.

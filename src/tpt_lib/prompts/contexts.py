@@ -35,6 +35,9 @@ class MetaNet:
     def to(self, device: torch.device) -> MetaNet:
         """Copy the network to a device.
 
+        Args:
+            device: the device.
+
         Returns:
             A new network on the device. This one does not change.
         """
