@@ -96,9 +96,9 @@ def test_images_of_one_batch_have_the_same_parts():
     with_parts, without = batch_of_three()[0], Prediction(NAMES, LOGITS[0])
     mixed = Prediction.stack([with_parts, without])
     assert mixed.tuned is mixed.before is mixed.selected is mixed.context is None
-    with pytest.raises(ValueError, match="one or more predictions, all with the same class names"):
+    with pytest.raises(ValueError, match="predictions must be one or more with the same class names"):
         Prediction.stack([without, Prediction(("a", "b", "c"), LOGITS[0])])
-    with pytest.raises(ValueError, match="one or more predictions"):
+    with pytest.raises(ValueError, match="one or more with the same class names, but got 0"):
         Prediction.stack([])
 
 

@@ -1,12 +1,12 @@
-"""Describe values by their content, the same in every process: what run files and checkpoints know a setting by.
+"""Describe values by their content, identically in every process. Run files and checkpoints identify settings this way.
 
 Convention:
     - Numbers, text, tensors, arrays and containers are described by value.
     - A function or class of an installed library is described by its name. Any other is described by its name and a
       digest of its bytecode, defaults, closure, and the functions, classes and constants of its module that it uses.
       Comments and its docstring do not count; another version of Python does.
-    - Any other object is described by what ``pickle`` would store. ``describe() -> str`` of its own replaces that.
-    - What has no content, such as a generator, is refused. A memory address is never part of a description.
+    - Any other object is described by what ``pickle`` would store. Its own ``describe() -> str`` replaces that.
+    - A value without content, such as a generator, is refused. A memory address is never part of a description.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ NOT_CODE = {"__module__", "__qualname__", "__doc__", "__firstlineno__"}
 
 
 class ContentError(ValueError):
-    """Raised for a value that has no content to tell it from another."""
+    """Raised for a value that cannot be described by its content."""
 
 
 def describe(value: Any) -> str:
-    """Return a text that is the same for equal content in every process, and another for other content.
+    """Return a text that is equal for equal content, in every process, and different for different content.
 
     Args:
         value: anything; see the convention of this module.
 
     Returns:
-        One line. Long content is given by a digest.
+        One line of text. A digest replaces long content.
 
     Raises:
-        ContentError: if the value has no content that can be seen.
+        ContentError: if the value cannot be described by its content.
 
     >>> describe({"lr": 0.1, "select": functools.partial(tpt_lib.select_confident, fraction=0.5)})
     "{'lr': 0.1, 'select': tpt_lib.objectives.select_confident(fraction=0.5)}"
@@ -56,7 +56,7 @@ def digest(values: Iterable[Any]) -> str:
     """Return a hash of values in order, as 16 hexadecimal digits.
 
     Args:
-        values: tensors, by dtype, shape and bytes; and anything that ``describe`` takes.
+        values: tensors, which are hashed by dtype, shape and bytes, and anything else that ``describe`` takes.
 
     Returns:
         The digest.
@@ -80,14 +80,14 @@ def name_of(value: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-Seen = dict[int, tuple[Any, str]]  # descriptions by id; the values are held, so that no id is reused
+Seen = dict[int, tuple[Any, str]]  # values with their descriptions, by id; keeping the values prevents reuse of ids
 
 
 def _described(value: Any, seen: Seen) -> str:
     if type(value) in ATOMS:
         return repr(value)
     if id(value) not in seen:
-        seen[id(value)] = value, "…"  # where a value is part of itself
+        seen[id(value)] = value, "…"  # for a value that contains itself
         seen[id(value)] = value, _by_kind(value, seen)
     return seen[id(value)][1]
 
@@ -142,7 +142,7 @@ def _pickled(value: Any, seen: Seen) -> str:
     try:
         special = copyreg.dispatch_table.get(type(value))
         parts = special(value) if special else value.__reduce_ex__(2)
-    except Exception as error:  # objects raise what they like
+    except Exception as error:  # an object's own methods may raise errors of any type
         raise ContentError(
             f"a {name_of(type(value))} cannot be described by its content ({type(error).__name__}: {error})"
         ) from error
@@ -154,7 +154,7 @@ def _pickled(value: Any, seen: Seen) -> str:
 
 
 def _code(value: Any, seen: Seen) -> str:
-    """Return the name of a function or class, with a digest of its code unless it is of an installed library."""
+    """Return the name of a function or class, with a digest of its code unless it belongs to an installed library."""
     if isinstance(value, CodeType):
         return f"code#{_hash(_described([*_instructions(value), value.co_consts], seen))}"
     if _is_of_library(value):
@@ -163,7 +163,7 @@ def _code(value: Any, seen: Seen) -> str:
         parts = [value.__bases__, _members(value)]
     else:
         constants = value.__code__.co_consts
-        if value.__doc__ is not None:  # it is the first
+        if value.__doc__ is not None:  # the docstring is the first constant
             constants = None, *constants[1:]
         cells = [_cell(cell) for cell in value.__closure__ or ()]
         parts = [*_instructions(value.__code__), constants, value.__defaults__, value.__kwdefaults__, cells]
@@ -176,7 +176,7 @@ def _instructions(code: CodeType) -> list[Any]:
 
 
 def _is_of_library(value: Any) -> bool:
-    """Return whether this is a function or class that its name stands for: importable, and of an installed package."""
+    """Return whether a function or class is known by its name: importable, and part of an installed package."""
     module = sys.modules.get(value.__module__)
     found: Any = module
     for name in value.__qualname__.split("."):

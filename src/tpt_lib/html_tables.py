@@ -14,10 +14,10 @@ def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequ
     Args:
         head: the names of the columns.
         rows: the cells of each row.
-        left: whether each column is aligned left, instead of right (default: all are).
+        left: whether to align each column left instead of right (default: all left).
 
     Returns:
-        The element, without style except for the alignment.
+        The ``<table>`` element, without any style except the alignment.
 
     >>> html_table(["a"], [["1 < 2"]])
     '<table><thead><tr><th scope="col">a</th></tr></thead><tbody><tr><td>1 &lt; 2</td></tr></tbody></table>'

@@ -1,4 +1,4 @@
-"""Image features and text features to logits."""
+"""Compute logits from image features and text features."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def class_logits(
 
 
 def unchecked_logits(model: ClipLike, image_features: Tensor, text_features: Tensor) -> Tensor:
-    """Return ``class_logits`` of features whose lengths are known to be 1, without waiting for an accelerator."""
+    """Return ``class_logits`` of features that are known to have unit length, without waiting for an accelerator."""
     for name, features in (("image_features", image_features), ("text_features", text_features)):
         if not isinstance(features, Tensor) or not features.is_floating_point() or features.ndim < 2:
             raise TypeError(
                 f"class_logits: {name} must be a float tensor of at least two dimensions, but got {kind_of(features)}; "
-                "encode_views and encode_prompts return what is wanted"
+                "encode_views and encode_prompts return such features"
             )
     if image_features.shape[-1] != text_features.shape[-1]:
         raise ValueError(
@@ -55,7 +55,7 @@ def unchecked_logits(model: ClipLike, image_features: Tensor, text_features: Ten
     image_batch, text_batch = image_features.shape[:-2], text_features.shape[:-2]
     if any(a != b and 1 not in (a, b) for a, b in zip(image_batch[::-1], text_batch[::-1], strict=False)):
         raise ValueError(
-            f"class_logits: image features are a batch of {tuple(image_batch)} and text features of {tuple(text_batch)}; both "
+            f"class_logits: image features have batch shape {tuple(image_batch)} and text features {tuple(text_batch)}; both "
             "must have the same leading dimensions"
         )
     with torch.autocast(image_features.device.type, enabled=False):

@@ -113,7 +113,7 @@ def mean_entropy(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b"]:
 
 
 def weighted_entropy(logits: Float[Tensor, "*b n k"], *, margin: float = 0.4) -> Float[Tensor, "*b"]:
-    r"""Return the mean of the views' entropies, confident views first (TTL, Imam et al., 2024).
+    r"""Return a weighted mean of the views' entropies, in which confident views weigh more (TTL, Imam et al., 2024).
 
     .. math:: \frac 1N \sum_n e^{m - \mathbf H(p_n)}\, \mathbf H(p_n), \quad \text{no gradient through the weights}
 
@@ -142,12 +142,12 @@ def select_similar(
     View 0 is a candidate, and so are the :math:`\lfloor 0.8 (N - 1) \rfloor` other views whose logits have the largest cosine
     to those of view 0. ``select_confident`` picks the 30% of lowest entropy among the candidates.
 
-    Convention: cosines are of logits, as in the released code. The paper speaks of features.
+    Convention: cosines are of logits, as in the released code. The paper describes cosines of features.
 
     Args:
         logits: logits of the views ``(…, N, K)``, row 0 the plain image.
-        similar: share of the other views that is kept for their cosine (default 0.8).
-        fraction: share of these that is kept for their entropy (default 0.3).
+        similar: share of the other views to keep by cosine (default 0.8).
+        fraction: share of the candidates to keep by entropy (default 0.3).
 
     Returns:
         Indices ``(…, M)``, the most confident view first.
@@ -170,7 +170,7 @@ def _entropy(log_p: Tensor) -> Tensor:
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    """Return finite values, so that a class of probability 0 gives no NaN, neither here nor in a gradient."""
+    """Return the log-softmax clamped to finite values, so that a class of probability 0 gives no NaN, here or in a gradient."""
     _check(logits, "entropy", 1)
     return logits.float().log_softmax(dim=-1).clamp(min=torch.finfo(torch.float32).min)
 
@@ -183,6 +183,6 @@ def _check(logits: Tensor, name: str, dims: int) -> None:
         or 0 in logits.shape[-dims:]
     ):
         raise ValueError(
-            f"{name}: logits must be floats of shape {'(…, N, K)' if dims == 2 else '(…, K)'}, none of them empty, but "
-            f"got {kind_of(logits)}"
+            f"{name}: logits must be floats of shape {'(…, N, K) with N and K' if dims == 2 else '(…, K) with K'} at least 1, "
+            f"but got {kind_of(logits)}"
         )

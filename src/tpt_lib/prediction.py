@@ -1,4 +1,4 @@
-"""What a method says about an image or a batch of images."""
+"""The prediction of a method for an image or a batch of images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN = 8  # images of a batch that a notebook shows
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
-    """Class logits of one image ``(K,)`` or of a batch ``(B, K)``, and how they came about.
+    """Class logits of one image ``(K,)`` or of a batch ``(B, K)``, and how they were computed.
 
     Every tensor has the batch dimension in front. ``len``, indexing and iteration work on a batch and give one prediction
     per image.
@@ -30,13 +30,13 @@ class Prediction:
     Attributes:
         names: the class names.
         logits: logits of the plain image ``(…, K)``, float32.
-        before: what the model says without the method; None for zero-shot itself. ``zero_shot`` returns it.
+        before: the prediction without the method; None for zero-shot itself. ``zero_shot`` returns it.
         tuned: whether tuning was applied ``(…)``. It is False where a loss or gradient was not finite, and then the prediction
             equals ``zero_shot``. None for methods that do not tune.
         loss_before: the objective on the selected views before tuning ``(…)``; not finite where tuning was not applied.
         loss_after: the same after tuning.
-        selected: indices of the views that were used ``(…, M)``, -1 where an image has fewer than others of its batch; such
-            indices are on the CPU.
+        selected: indices of the views that were used ``(…, M)``, padded with -1 if an image has fewer than others of its
+            batch. Padded indices are on the CPU.
         context: the tuned context ``(…, *prompts.context.shape)``.
 
     >>> one = Prediction(("cat", "dog"), torch.tensor([2.0, 0.0]))
@@ -66,7 +66,10 @@ class Prediction:
 
     @classmethod
     def stack(cls, predictions: Sequence[Prediction]) -> Prediction:
-        """Return the batch of predictions of single images, which must all come from one method.
+        """Stack predictions of single images into a batch.
+
+        Args:
+            predictions: one or more predictions, all from the same method and with the same class names.
 
         Returns:
             A prediction with a leading dimension for the images.
@@ -76,7 +79,10 @@ class Prediction:
         3
         """
         if len({one.names for one in predictions}) != 1:
-            raise ValueError("Prediction.stack: it takes one or more predictions, all with the same class names")
+            raise ValueError(
+                "Prediction.stack: predictions must be one or more with the same class names, but got "
+                f"{len(predictions)} with {len({one.names for one in predictions})} different lists of names"
+            )
         values: dict[str, Any] = {}
         for name in (field.name for field in fields(cls) if field.name != "names"):
             each: list[Any] = [getattr(one, name) for one in predictions]
@@ -113,7 +119,7 @@ class Prediction:
 
     @property
     def zero_shot(self) -> Prediction:
-        """What the model says without the method; for zero-shot, the prediction itself."""
+        """The prediction without the method; for zero-shot, this prediction itself."""
         return self if self.before is None else self.before
 
     @property
@@ -151,6 +157,9 @@ class Prediction:
     def top(self, k: int = 5) -> list[tuple[str, float]]:
         """Return the ``k`` likeliest classes of one image with their probabilities, or all if there are fewer.
 
+        Args:
+            k: number of classes (default 5).
+
         Returns:
             Pairs of a class and its probability, the likeliest first.
         """
@@ -159,7 +168,7 @@ class Prediction:
         return [(self.names[i], p) for i, p in zip(at.tolist(), values.tolist(), strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the prediction of one image, without its context, in types that JSON has.
+        """Return the prediction of one image as JSON types, without its context.
 
         Returns:
             A dict of the label, probabilities, losses and selected views; ``zero_shot`` is such a dict, or None.
@@ -216,7 +225,7 @@ class Prediction:
 
 
 def compared(names: tuple[str, ...], logits: Tensor, before: Tensor, **values: Any) -> Prediction:
-    """Return a prediction next to that without the method. Both logits are checked in one synchronization."""
+    """Return a prediction together with the one without the method. Checks both logits in one synchronization."""
     if not torch.stack([before, logits]).isfinite().all():
         check_finite("Prediction", before)
         check_finite("Prediction", logits)
@@ -224,19 +233,19 @@ def compared(names: tuple[str, ...], logits: Tensor, before: Tensor, **values: A
 
 
 def compared_unchecked(names: tuple[str, ...], logits: Tensor, before: Tensor, **values: Any) -> Prediction:
-    """Return the same of logits that were checked."""
+    """Do what ``compared`` does, for logits that are already checked."""
     return _of_checked(names, logits=logits, before=_of_checked(names, logits=before), **values)
 
 
 def stack_indices(each: Sequence[Tensor]) -> Int[Tensor, "b m"]:
-    """Return indices of several images as one tensor, -1 where one has fewer; it is on the CPU if there is such a one."""
+    """Stack the indices of several images. If their numbers differ, pad with -1 and return the result on the CPU."""
     if len({len(one) for one in each}) == 1:
         return torch.stack(list(each))
     return pad_sequence([one.cpu() for one in each], batch_first=True, padding_value=-1)
 
 
 def _of_checked(names: tuple[str, ...], **values: Any) -> Prediction:
-    """Return a prediction of logits that were checked; to check them again would wait for an accelerator again."""
+    """Return a prediction without checking its logits again, which would wait for an accelerator."""
     made = object.__new__(Prediction)
     vars(made).update({field.name: field.default for field in fields(Prediction)}, names=names, **values)
     return made

@@ -1,4 +1,4 @@
-"""Read text and JSON files, and say which file, which line and what to do where one is damaged."""
+"""Read text and JSON files. Errors name the damaged file, the line and what to do."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ def read_text(caller: str, path: Path) -> str:
         caller: the function or the dataset to name in errors.
         path: the file.
 
+    Returns:
+        The text.
+
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not UTF-8; the message has the encoding, if it can be told, and how to convert the file.
+        FileNotFoundError: if the file is missing or a folder.
+        ValueError: if it is not UTF-8; the message gives its likely encoding and how to convert it.
     """
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
@@ -40,15 +43,18 @@ def read_text(caller: str, path: Path) -> str:
 
 
 def read_json(caller: str, path: Path) -> Any:
-    """Return what a JSON file holds.
+    """Return the content of a JSON file.
 
     Args:
         caller: the function or the dataset to name in errors.
         path: the file.
 
+    Returns:
+        The decoded value.
+
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not JSON, as a file that was cut short; the message has the line.
+        FileNotFoundError: if the file is missing or a folder.
+        ValueError: if it is not JSON, for example because it was cut short; the message gives the line.
     """
     text = read_text(caller, path)
     try:

@@ -1,4 +1,4 @@
-"""The words that signatures are made of."""
+"""Type aliases and option dictionaries that signatures share."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ViewOptions(UnseededViewOptions, total=False):
 
 
 def kind_of(value: object) -> str:
-    """Return what a value is, for error messages.
+    """Return the type of a value for error messages; for a tensor, its dtype and shape.
 
     >>> kind_of(torch.zeros(2, 3)), kind_of([1])
     ('torch.float32 of shape (2, 3)', 'list')

@@ -64,7 +64,7 @@ def test_image_spec(spec, message):
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), "ViT-B-16", None])
 def test_an_unknown_model(model):
-    message = rf"no adapter knows .*{type(model).__name__}\. Known are open_clip's .* write the seven members"
+    message = rf"no adapter knows .*{type(model).__name__}\. Known are open_clip's .* implement the seven members"
     with pytest.raises(TypeError, match=message):
         tpt_lib.wrap(model)
 
@@ -93,7 +93,8 @@ def test_an_unknown_architecture_has_near_matches():
 
 def test_weights_must_be_named():
     with pytest.raises(
-        ValueError, match=r"which weights of RN50\? .* openai, yfcc15m, cc12m.*For random weights: wrap\("
+        ValueError,
+        match=r"pretrained is missing\. .* tags of RN50: openai, yfcc15m, cc12m.*For random weights, use wrap\(",
     ):
         tpt_lib.load_open_clip("RN50")
     with pytest.raises(ValueError, match="'laion9b' is neither a file nor a tag of RN50; its tags are openai"):

@@ -36,8 +36,8 @@ REFUSED = {
     "a path's text as context": (lambda: prompts(context="coop.pth.tar"), TypeError, r"but got 'coop.pth.tar'; load_prompt"),
     "an array as context": (lambda: prompts(context=np.zeros((4, 32))), TypeError, "words, a tensor or what load_prompt"),
     "ints as context": (lambda: prompts(context=torch.zeros(4, 32).long()), ValueError, "must be finite floats .* torch.int64"),
-    "NaN as context": (lambda: prompts(context=torch.full((4, 32), NAN)), ValueError, "finite floats .* or NaN in it"),
-    "NaN in a prompt": (lambda: prompts(context=LearnedPrompt(torch.full((4, 32), NAN))), ValueError, "or NaN in it"),
+    "NaN as context": (lambda: prompts(context=torch.full((4, 32), NAN)), ValueError, "finite floats .* with NaN or"),
+    "NaN in a prompt": (lambda: prompts(context=LearnedPrompt(torch.full((4, 32), NAN))), ValueError, "with NaN or"),
     "NaN as names": (lambda: prompts(name_tokens=torch.full((4, 1, 32), NAN)), ValueError, "name_tokens must be finite"),
     "a set of names": (lambda: prompts({"cat", "dog"}), TypeError, "names must be a list .* a set, which has no order"),
     "a dict of names": (lambda: prompts({"cat": 1}), TypeError, "names must be a list of strings"),
@@ -81,7 +81,7 @@ REFUSED = {
     "an array as features": (given("zero_shot_predict", words(), np.ones((2, 16))), ValueError, "but got ndarray"),
     "a list to tune on": (given("tune_prompt", words(), [unit(2, 16)]), ValueError, "but got list"),
     "arrays to logits": (given("class_logits", np.eye(16), unit(2, 16)), TypeError, "image_features .* but got ndarray"),
-    "other batches": (given("class_logits", unit(2, 1, 16), unit(3, 4, 16)), ValueError, r"batch of \(2,\) and .* \(3,\)"),
+    "other batches": (given("class_logits", unit(2, 1, 16), unit(3, 4, 16)), ValueError, r"batch shape \(2,\) and .* \(3,\)"),
     "an array's entropy": (lambda: tpt.entropy(np.zeros((2, 3))), ValueError, "but got ndarray"),
     "a text as context": (given("encode_prompts", words(), "a photo"), ValueError, "context must be floats .* but got str"),
     "a tensor to save": (lambda: tpt.save_prompt("x.pt", torch.zeros(4, 32)), TypeError, r"LearnedPrompt\(context\)"),
@@ -128,7 +128,7 @@ def test_numbers_of_numpy():
 
 def test_a_prompt_that_diverged_is_not_loaded(tmp_path):
     torch.save({"ctx": torch.full((4, 32), NAN)}, tmp_path / "coop.pth")
-    with pytest.raises(ValueError, match=r"load_prompt: in .*coop.pth' 'ctx' is not all finite"):
+    with pytest.raises(ValueError, match=r"load_prompt: in .*coop.pth' 'ctx' has NaN or infinite values"):
         tpt.load_prompt(tmp_path / "coop.pth")
     for content in ({"state_dict": None}, {"state_dict": [1]}):
         torch.save(content, tmp_path / "coop.pth")
@@ -140,8 +140,8 @@ def test_classes_with_one_name_are_told(recwarn):
     prompts(["cat", "dog"])
     assert not recwarn
     for names, says in {
-        ("cat", "dog", "cat"): "1 of 3 classes have the name of another, such as 0 and 2, 'cat'",
-        ("red_panda", "red panda"): "1 of 2 classes have the name of another, such as 0 and 1, 'red panda'",
+        ("cat", "dog", "cat"): "1 of 3 classes have the same name as another, such as 0 and 2, 'cat'",
+        ("red_panda", "red panda"): "1 of 2 classes have the same name as another, such as 0 and 1, 'red panda'",
     }.items():
         with pytest.warns(UserWarning, match=says) as told:
             found = prompts(list(names))

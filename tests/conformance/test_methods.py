@@ -206,7 +206,7 @@ def test_one_class(name):
     assert predict(name, words(model(), ["cat"]), views_of()).probs.tolist() == [1]
 
 
-@pytest.mark.filterwarnings("ignore:class_prompts. 1 of 3 classes have the name of another")
+@pytest.mark.filterwarnings("ignore:class_prompts. 1 of 3 classes have the same name as another")
 @pytest.mark.parametrize("name", METHODS)
 def test_classes_of_one_name_share_a_probability(name):
     found = predict(name, words(model(), ["cat", "dog", "cat"]), views_of(1))
@@ -241,7 +241,7 @@ def test_several_templates_work_or_are_refused_by_name(name):
 @pytest.mark.parametrize("name", ON_FEATURES)
 @pytest.mark.parametrize(("features", "message"), [
     (torch.ones(16), r"features must be floats of shape \(N, E\), or \(B, N, E\) .* but got torch.float32 of shape \(16,\)"),
-    (torch.ones(0, 16), r"but got torch.float32 of shape \(0, 16\); encode_views returns what is wanted"),
+    (torch.ones(0, 16), r"but got torch.float32 of shape \(0, 16\); encode_views returns such features"),
     (torch.ones(1, 2, 3, 16), r"but got torch.float32 of shape \(1, 2, 3, 16\)"),
     (torch.ones(3, 16, dtype=torch.int64), "but got torch.int64"),
     (torch.full((3, 16), torch.nan), "features are not all finite; look at the image"),

@@ -79,7 +79,7 @@ def test_functions_that_are_not_registered_need_features():
 def test_what_is_no_method():
     with pytest.raises(ValueError, match=r"there is no method 'ttp'; there are .*tpt"):
         get_method("ttp")
-    with pytest.raises(TypeError, match="a method is a name, a function or an OnlineMethod, but got int"):
+    with pytest.raises(TypeError, match="a method must be a name, a function or an OnlineMethod, but got int"):
         get_method(3)
 
 
@@ -113,7 +113,7 @@ def test_presets_are_the_datasets_of_the_paper():
     for name in list_methods():
         assert set(get_method(name).presets) <= set(PRESETS)
     with pytest.raises(
-        ValueError, match=r"no settings for 'mine', but for imagenet, imagenet-a, .*; leave preset out to"
+        ValueError, match=r"no settings for 'mine', only for imagenet, imagenet-a, .*; leave preset out to"
     ):
         get_method("zero_shot", preset="mine")
 

@@ -59,11 +59,11 @@ def test_what_cannot_be_run_is_refused():
     prompts = words()
     method(name="rewarded", title="rewarded", paper="none", needs=("features", "reward"))(mine)
     for methods, message in [
-        ([], "caller: methods is empty; pass one or more, as"),
+        ([], "caller: methods is empty; pass one or more, such as"),
         ({}, "caller: methods is empty"),
         (
             ["tpt", functools.partial(tpt_predict, steps=2)],
-            "caller: two methods have one name; pass a dict with a name",
+            "caller: two methods have the same name; pass a dict with a name",
         ),
         (
             {"mine": counting},
@@ -77,7 +77,7 @@ def test_what_cannot_be_run_is_refused():
         (["nothing"], "there is no method 'nothing'"),
         (
             {"CoOp": ("zero_shot", prompts, 3)},
-            r"caller: 'CoOp' is a method, or a pair \(method, prompts\), but got 3 parts",
+            r"caller: 'CoOp' must be a method or a pair \(method, prompts\), but got 3 parts",
         ),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -157,7 +157,7 @@ class Untouchable:
     ({"recipe": "crops"}, ValueError, "recipe must be 'crop', 'augmix' or a function, but got 'crops'"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1, but got 0"),
     ({"method": "ttp"}, ValueError, "there is no method 'ttp'; there are"),
-    ({"preset": "my pets"}, ValueError, "have no settings for 'my pets', but for imagenet"),
+    ({"preset": "my pets"}, ValueError, "have no settings for 'my pets', only for imagenet"),
     ({"images": DataLoader(Bare())}, TypeError, "a DataLoader is not a list of images.* Pass its dataset; or, for a loader"),
 ])  # fmt: skip
 def test_arguments_are_checked_before_any_work(change, kind, message):
@@ -222,7 +222,7 @@ def test_online_methods_with_settings_and_presets():
 
 def test_online_methods_are_refused_before_the_work():
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
-    with pytest.raises(ValueError, match="onzeta: pass expected="):
+    with pytest.raises(ValueError, match="onzeta: expected must be"):
         classify(model, IMAGES, prompts, method="onzeta")
     with pytest.raises(ValueError, match="classify: reward was given, but 'tda' needs none"):
         classify(model, IMAGES, prompts, method="tda", reward=rewards.pair(NAMES))

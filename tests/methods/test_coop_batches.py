@@ -46,13 +46,13 @@ def test_loaders(kind):
         ({"labels": [0, 1]}, "for 7 images labels must be 7 ints"),
         ({"labels": LABELS + 1}, r"labels are 0\.\.2, but got 1\.\.3"),
         ({"labels": LABELS.float()}, "must be 7 ints, but got torch.float32"),
-        ({"images": features_of(width=5)}, "features have width 5, this model's have 16"),
+        ({"images": features_of(width=5)}, "features have width 5, but those of this model have 16"),
         ({"images": features_of() / 0}, "finite"),
         ({"epochs": 0}, "epochs and batch_size must be at least 1"),
         ({"batch_size": 0}, "epochs and batch_size must be at least 1"),
         ({"patience": 2}, "patience must be at least 1 and needs validation"),
         ({"images": [], "labels": []}, "no images to learn from"),
-        ({"images": iter([]), "labels": None}, "gave no batch"),
+        ({"images": iter([]), "labels": None}, "yielded no batch"),
     ],
 )
 def test_bad_input(change, message, no_shape_checks):

@@ -184,7 +184,7 @@ def test_a_loader_must_say_what_it_holds(tmp_path):
     with pytest.raises(ValueError, match=r"different settings \(data is"):
         fit(file, images=[(features_of(seed=1), LABELS)], labels=None)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(features_of(), LABELS), batch_size=7)
-    with pytest.raises(ValueError, match=r"a DataLoader does not show its content. .*loader.describe = lambda: "):
+    with pytest.raises(ValueError, match=r"the content of a DataLoader cannot be seen\. .*loader.describe = lambda: "):
         fit(tmp_path / "loader.pth.tar", images=loader, labels=None)
     loader.describe = lambda: "seven features"
     assert fit(tmp_path / "loader.pth.tar", images=loader, labels=None).losses == first.losses

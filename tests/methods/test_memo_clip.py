@@ -100,7 +100,7 @@ def test_what_is_not_finite_leaves_the_model_as_it_was(group):
     model, views = clip("open_clip-vit"), views_of(4, 32)
     prompts = prompts_of(model, "words")
     zero = tpt_lib.zero_shot_predict(model, prompts, tpt_lib.encode_views(model, views))
-    with pytest.warns(UserWarning, match="a loss or gradient was not finite in 1 of 1 cases; what was to be tuned"):
+    with pytest.warns(UserWarning, match="a loss or gradient was not finite in 1 of 1 cases; those are left unchanged"):
         found = memo_clip_predict(model, prompts, views, group=group, steps=2, lr=1e37)
     assert not found.tuned
     assert "not tuned" in repr(found)
@@ -124,7 +124,7 @@ def test_bad_groups():
 
     bare = Bare()
     with pytest.raises(
-        TypeError, match="only a model that wrap or a loader made shows its weights, and this is a Bare"
+        TypeError, match="needs a model that wrap or a loader made, which shows its weights, but got Bare"
     ):
         memo_clip_predict(bare, class_prompts(bare, NAMES), views, group="image")
     assert memo_clip_predict(bare, class_prompts(bare, NAMES), views, group="prompt").tuned

@@ -26,5 +26,5 @@ def test_views_other_than_the_plain_image_do_not_count():
 
 @pytest.mark.parametrize("wrong", [{}, {"expected": 0}, {"expected": True}])
 def test_the_length_of_the_stream_must_be_given(wrong):
-    with pytest.raises(ValueError, match="onzeta: pass expected=, the number of images in the stream"):
+    with pytest.raises(ValueError, match="onzeta: expected must be the number of images in the stream"):
         onzeta(**wrong)

@@ -45,11 +45,11 @@ def test_one_prompt_is_the_method_itself(times):
 @pytest.mark.usefixtures("no_shape_checks")
 def test_bad_input():
     model, features = model_of(), unit(3, 16)
-    with pytest.raises(TypeError, match="prompts must be a list of what class_prompts returned"):
+    with pytest.raises(TypeError, match="prompts must be a list of one or more ClassPrompts"):
         prompt_ensemble_predict(model, words(), features)
     with pytest.raises(TypeError, match="one or more"):
         prompt_ensemble_predict(model, [], features)
-    with pytest.raises(ValueError, match="there are 2 prompts and 1 methods"):
+    with pytest.raises(ValueError, match="there are 2 prompts, but 1 methods"):
         prompt_ensemble_predict(model, [words(), coop()], features, method=[tpt_predict])
     with pytest.raises(ValueError, match=r"the same classes in the same order, but one has \['dog', 'cat'\] and anoth"):
         prompt_ensemble_predict(model, [words(), words(names=["dog", "cat"])], features)

@@ -69,7 +69,7 @@ def test_the_reward_raises_what_it_likes():
     ({"reward": torch.zeros(40, 4)}, r"of all views to all classes, of shape \(40, 5\), but got \(40, 4\); encode_views"),
     ({"reward": torch.zeros(39, 5)}, r"of shape \(40, 5\), but got \(39, 5\)"),
     ({"reward": [torch.zeros(40, 5), torch.zeros(2, 40, 5)]}, r"but got \(2, 40, 5\)"),
-    ({"reward": torch.full((40, 5), torch.nan)}, "reward must be finite floats, but got torch.float32, or NaN in it"),
+    ({"reward": torch.full((40, 5), torch.nan)}, "reward must be finite floats, but got .* with NaN or infinite"),
     ({"reward": torch.zeros(40, 5, dtype=torch.long)}, "reward must be finite floats, but got torch.int64"),
     ({"reward": []}, "there are 0 rewards"),
     ({"reward": torch.zeros(40, 5), "weights": (1, 2)}, r"there are 1 rewards and weights \[1, 2\]"),

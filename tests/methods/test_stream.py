@@ -126,7 +126,7 @@ def test_what_is_no_state_is_refused(tmp_path):
     with pytest.raises(ValueError, match="was not written by save_state"):
         load_state("tda", path, model, prompts)
     path.write_bytes(b"half")
-    with pytest.raises(ValueError, match="is not a whole safetensors file"):
+    with pytest.raises(ValueError, match="is not a complete safetensors file"):
         load_state("tda", path, model, prompts)
     with pytest.raises(TypeError, match="save_state: a state must be a dataclass of tensors, but it is a int"):
         save_state(3, path, model, prompts)

@@ -140,7 +140,7 @@ def test_a_class_more_changes_no_other(steps):
         "select": lambda logits: tpt_lib.select_confident(logits[:, :3]),
         "objective": lambda logits: tpt_lib.marginal_entropy(logits[:, :3]),
     }
-    with pytest.warns(UserWarning, match="1 of 4 classes have the name of another"):
+    with pytest.warns(UserWarning, match="1 of 4 classes have the same name as another"):
         prompts = class_prompts(model, [*NAMES, "cat"])
     twice = tpt_predict(model, prompts, features, steps=steps, **first_three)
     torch.testing.assert_close(twice.logits[:3], once.logits, atol=1e-3, rtol=1e-4)
@@ -193,7 +193,7 @@ def test_what_is_not_finite_leaves_the_prompt_as_it_was(what, optimizer):
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
     features = F.normalize(torch.randn(3, 12, 16), dim=-1)
     with pytest.warns(
-        UserWarning, match="tune_prompt: a loss or gradient was not finite in 1 of 1 cases; .* left as it was"
+        UserWarning, match="tune_prompt: a loss or gradient was not finite in 1 of 1 cases; those are left unchanged"
     ):
         result = tpt_predict(model, prompts, features[0], objective=NOT_FINITE[what], optimizer=optimizer, steps=2)
     assert not result.tuned

@@ -75,5 +75,7 @@ def test_classes_without_a_vote_are_ordered_by_their_probability():
 
 @pytest.mark.parametrize("wrong", [{"fraction": 0.0}, {"fraction": 1.1}, {"temperature": -1.0}])
 def test_settings_out_of_range(wrong):
-    with pytest.raises(ValueError, match=r"zero_predict: want 0 < fraction <= 1 and temperature >= 0, got"):
+    with pytest.raises(
+        ValueError, match=r"zero_predict: fraction must be above 0 and at most 1, and temperature finite"
+    ):
         zero_predict(*saying([[0.6, 0.1, 0.25, 0.05]]), **wrong)

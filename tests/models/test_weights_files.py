@@ -35,10 +35,13 @@ DAMAGED = {
     "one byte": (lambda data: data[:1], "it is cut short or broken"),
     "half": (lambda data: data[: len(data) // 2], "it is cut short or broken"),
     "nearly whole": (lambda data: data[:-9], "it is cut short or broken"),
-    "a page": (lambda data: b"<!DOCTYPE html><html>not found</html>", "it is a text that begins with '<!DOCTYPE html>"),
+    "a page": (
+        lambda data: b"<!DOCTYPE html><html>not found</html>",
+        "it is a text file that begins with '<!DOCTYPE html>",
+    ),
     "a pointer": (
         lambda data: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
-        "it is a pointer of Git LFS",
+        "it is a Git LFS pointer",
     ),
 }
 
@@ -113,7 +116,7 @@ def test_paths_that_are_no_folder(tmp_path):
     for path in (tmp_path / "config.json", tmp_path / "none"):
         with pytest.raises(FileNotFoundError, match=r"is not a folder; pass the one with config.json, or a hub id"):
             tpt_lib.load_transformers(path)
-    with pytest.raises(TypeError, match=r"name must be a text, such as 'ViT-B-16', but got"):
+    with pytest.raises(TypeError, match=r"name must be a string, such as 'ViT-B-16', but got"):
         tpt_lib.load_open_clip(tmp_path)
 
 

@@ -31,5 +31,5 @@ def test_everything_is_inside_and_apart():
 
 @pytest.mark.parametrize(("images", "truths"), [(IMAGES, ["a"]), ([], [])])
 def test_what_does_not_fit(images, truths):
-    with pytest.raises(ValueError, match=f"one truth and one answer .* but there are {len(images)} images"):
+    with pytest.raises(ValueError, match=f"one truth and one answer .* but got {len(images)} images"):
         plot_gallery(images, truths, {"TPT": truths})

@@ -43,5 +43,5 @@ def test_one_method_without_zero_shot():
     "rows", [({"method": "TPT", "accuracy": None, "seconds": 1.0},), ({"lr": 1, "accuracy": 0.5},), ()]
 )
 def test_a_table_without_accuracies(rows):
-    with pytest.raises(ValueError, match="plot_methods: want a table that compare returned for images with labels"):
+    with pytest.raises(ValueError, match="plot_methods: table must be what compare returned for images with labels"):
         plot_methods(Table(rows))

@@ -57,7 +57,7 @@ def test_what_cannot_be_drawn():
     said, before, after = case()
     for wrong in (said.zero_shot, tpt_lib.Prediction.stack([said, said])):
         with pytest.raises(
-            ValueError, match="plot_prediction: needs one image's prediction with a before and an after"
+            ValueError, match="plot_prediction: prediction must be that of one image before and after tuning"
         ):
             plot_prediction(wrong, images_of()[0], before, after)
     with pytest.raises(ValueError, match=r"after must be logits of the views \(N, 3\), but got shape \(20, 2\)"):

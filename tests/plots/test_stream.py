@@ -62,5 +62,7 @@ def test_what_cannot_be_drawn():
     with pytest.raises(ValueError, match="plot_stream: window must be at least 1, but got 0"):
         tpt_lib.plots.plot_stream({"TDA": RIGHT}, window=0)
     for empty in ({}, [], {"TDA": []}):
-        with pytest.raises(ValueError, match="there must be a method or more, each with an image or more, but got"):
+        with pytest.raises(
+            ValueError, match="there must be at least one method, each with at least one image, but got"
+        ):
             tpt_lib.plots.plot_stream(empty)

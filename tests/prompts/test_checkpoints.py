@@ -99,7 +99,7 @@ def test_a_network_for_features_of_another_width(model, tmp_path):
     (cocoop({"meta_net.linear1.weight": torch.zeros(16)}), r"'meta_net.linear1.weight' is torch.float32 of shape \(16,\)"),
     (cocoop({"meta_net.linear1.bias": torch.zeros(3)}), r"'meta_net.linear1.bias' is torch.float32 of shape \(3,\), which"),
     (cocoop({"meta_net.linear2.weight": torch.zeros(32, 5)}), r"'meta_net.linear2.weight' is torch.float32 of shape \(32, 5\)"),
-    (cocoop({"meta_net.linear2.bias": torch.zeros(31)}), r"'meta_net.linear2.bias' is .* here \(4, 32\), and meta_net goes"),
+    (cocoop({"meta_net.linear2.bias": torch.zeros(31)}), r"'meta_net.linear2.bias' is .* here \(4, 32\), and meta_net maps"),
 ])  # fmt: skip
 def test_a_file_that_is_no_prompt(tmp_path, content, message):
     torch.save(content, tmp_path / "file.pth")

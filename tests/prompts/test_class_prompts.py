@@ -74,19 +74,19 @@ def test_free_names(model):
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize(("call", "kind", "message"), [
     ({"names": []}, ValueError, "names is empty; at least one class is needed"),
-    ({"names": "cat"}, TypeError, r"names must be a list of strings, but got 'cat'; one class is \['cat'\]"),
+    ({"names": "cat"}, TypeError, r"names must be a list of strings, but got 'cat'; for one class, pass \['cat'\]"),
     ({"names": ["cat", 3]}, TypeError, r"names must be a list of strings, but got \['cat', 3\]"),
     ({"names": ["cat", " _ "]}, ValueError, "class 1 of 2 has an empty name, ' _ '"),
     ({"names": ["cat", "word " * 71]}, ValueError,
      r"the class 'word word .*…' \(354 characters\) does not fit: .* more than the 77 tokens of the model's context"),
-    ({"template": "a photo."}, ValueError, r"a template holds \{\} once, .* but got 'a photo\.'"),
-    ({"template": "a {} of {}."}, ValueError, r"a template holds \{\} once"),
-    ({"template": "a {name}."}, ValueError, r"a template holds \{\} once"),
+    ({"template": "a photo."}, ValueError, r"a template must contain \{\} exactly once, .* but got 'a photo\.'"),
+    ({"template": "a {} of {}."}, ValueError, r"a template must contain \{\} exactly once"),
+    ({"template": "a {name}."}, ValueError, r"a template must contain \{\} exactly once"),
     ({"template": "a {} of", "context": torch.zeros(5, 32)}, ValueError, "context on both sides .* the 5 given context"),
     ({"context": torch.zeros(4, 31)}, ValueError, r"a context has shape \(L, 32\), or \(1, L, 32\) .* got \(4, 31\)"),
     ({"context": torch.zeros(2, 4, 32)}, ValueError, r"for 1 classes .* but got \(2, 4, 32\)"),
     ({"name_tokens": torch.zeros(2, 1, 32)}, ValueError, r"name_tokens have shape \(1, M, 32\), but got \(2, 1, 32\)"),
-    ({"template": "a #{}.", "name_tokens": torch.zeros(1, 1, 32)}, ValueError, "a template whose {} stands alone"),
+    ({"template": "a #{}.", "name_tokens": torch.zeros(1, 1, 32)}, ValueError, "a template in which {} is a word of its own"),
     ({"context": tpt_lib.prompts.LearnedPrompt(torch.zeros(4, 32), tpt_lib.prompts.MetaNet(
         torch.zeros(1, 16), torch.zeros(1), torch.zeros(8, 1), torch.zeros(8)))}, ValueError, "width 8, the model has 32"),
 ])  # fmt: skip

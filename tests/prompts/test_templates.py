@@ -137,7 +137,7 @@ def test_odd_names(kind):
 
 @pytest.mark.parametrize(("name", "message"), [
     (" \n", r"class 1 of 2 has an empty name, ' \\n'; give every class one"),
-    ("cat\udfff", r"class 1 of 2, 'cat\\udfff', is not text: it holds half of a surrogate pair, as from a file"),
+    ("cat\udfff", r"class 1 of 2, 'cat\\udfff', is not text: it holds half of a surrogate pair, as if from a file"),
     ("\ud800" * 10_000, r"class 1 of 2, '(\\ud800){40}…', is not text"),
     ("a" * 10_000, r"the class 'a{40}…' \(10000 characters\) does not fit"),
     ("<|endoftext|>", "holds text that the tokenizer reads as its start or end token"),

@@ -90,7 +90,7 @@ def imagenet_prompts(model, k):
     import open_clip
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="class_prompts: 2 of 1000 classes have the name of another")
+        warnings.filterwarnings("ignore", message="class_prompts: 2 of 1000 classes have the same name as another")
         return tpt_lib.class_prompts(model, open_clip.IMAGENET_CLASSNAMES[:k])
 
 

@@ -141,7 +141,7 @@ def test_several_templates_take_no_context_and_cannot_be_tuned():
     prompts = class_prompts(model, NAMES, template=TEMPLATES[:3])
     for given in ({"context": prompts.context}, {"name_tokens": torch.zeros(5, 1, 32)}):
         with pytest.raises(
-            ValueError, match="encode_prompts: these prompts have 3 templates, so a context or name tokens"
+            ValueError, match="encode_prompts: these prompts have 3 templates, so they take no context or name tokens"
         ):
             encode_prompts(model, prompts, **given)
         with pytest.raises(

@@ -107,7 +107,7 @@ def test_files_that_are_something_else(model, tmp_path):
     prompts, path = class_prompts(model, NAMES), tmp_path / "names.safetensors"
     save_text_features(model, prompts, path)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"names.safetensors is not a whole safetensors file .* store it again"):
+    with pytest.raises(ValueError, match=r"names.safetensors is not a complete safetensors file .* save it again"):
         load_text_features(model, prompts, path)
     save_file({"features": torch.zeros(5, 16)}, path)
     with pytest.raises(ValueError, match=r"names.safetensors was not written by save_text_features"):

@@ -155,7 +155,7 @@ def spread(text):
 
 def test_a_regularizer_must_say_that_it_works_on_a_part():
     model, prompts, views = setting("words")
-    with pytest.raises(ValueError, match=r"the regularizer spread is a function .* with spread.works_on_part = True"):
+    with pytest.raises(ValueError, match=r"the regularizer spread is a function .* set spread.works_on_part = True"):
         tune_prompt(model, prompts, views, regularizer=functools.partial(spread), shortlist=3)
     seen = []
 

@@ -1,4 +1,4 @@
-"""What a method is: the episodic and the online contract, and the registry."""
+"""The contracts of episodic and online methods, and the registry of methods."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Method(Protocol):
 
     ``features`` are those of an image's views ``(N, E)``, row 0 the plain image, or of several images ``(B, N, E)``; a method
     that needs views gets those of one image ``(N, 3, H, W)``. Nothing carries over from one image to the next, so order,
-    batches, workers and ranks change nothing.
+    batches, workers and ranks do not affect results.
     """
 
     def __call__(self, model: ClipLike, prompts: Any, features: Tensor, /) -> Prediction: ...
@@ -69,17 +69,17 @@ class OnlineMethod(Generic[State]):
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A method and what is known about it: all that ``classify``, ``compare``, ``evaluate`` and the command line ask.
+    """A method with its metadata, which ``classify``, ``compare``, ``evaluate`` and the command line use.
 
     Attributes:
-        name: what ``get_method`` takes, as ``"tpt"``.
-        title: what tables show, as ``"TPT"``.
+        name: name that ``get_method`` takes, such as ``"tpt"``.
+        title: name in tables, such as ``"TPT"``.
         predict: the function itself. For an online method an ``OnlineMethod``, or the function that returns one.
         paper: where it was published.
-        needs: what it is given: ``"features"`` or ``"views"`` of one image's views, ``"images"`` for a batch of images;
+        needs: its inputs: ``"features"`` or ``"views"`` of one image's views, ``"images"`` for a batch of images;
             ``"reward"`` for a second model.
-        published: the row of the published tables that has its numbers, if there is one.
-        presets: its authors' keywords for a dataset, where they differ from the defaults.
+        published: the row of the published tables that has its numbers, or None.
+        presets: its authors' keywords for each dataset, if they differ from the defaults.
         probabilities: whether its confidences are meant as probabilities. Reports leave the calibration of others, such as
             shares of votes, empty.
         online: whether it learns from the stream; ``stream`` and ``fold`` run it.
@@ -111,15 +111,15 @@ def method(
     probabilities: bool = True,
     online: bool = False,
 ) -> Callable[[F], F]:
-    """Register a method under a name; use it as a decorator. The function itself stays as it is.
+    """Register a method under a name; use it as a decorator. The function itself is not changed.
 
     Args:
-        name: what ``classify(method=…)`` and the others take.
-        title: what tables show.
+        name: name that ``classify(method=…)`` and other functions take.
+        title: name in tables.
         paper: where it was published.
-        needs: what it is given; see ``MethodEntry``.
-        published: the row of the published tables that has its numbers.
-        presets: for each dataset the keywords that its authors use there, where they differ from the defaults.
+        needs: its inputs; see ``MethodEntry`` (default features).
+        published: the row of the published tables that has its numbers (default None).
+        presets: its authors' keywords for each dataset, if they differ from the defaults (default None).
         probabilities: whether its confidences are meant as probabilities (default True).
         online: whether the function returns an ``OnlineMethod`` for its settings instead of a prediction (default False).
 
@@ -153,7 +153,7 @@ def list_methods(*, online: bool = False) -> tuple[str, ...]:
         online: whether to list the methods that learn from a stream instead of the episodic ones (default False).
 
     Returns:
-        The names, sorted. A notebook shows them as a table of what the registry knows.
+        The names, sorted. A notebook shows them as a table with titles, needs and papers.
 
     >>> "tpt" in list_methods()
     True
@@ -178,16 +178,20 @@ def registered_name(function: object) -> str | None:
 
 
 def get_method(method: AnyMethod, *, preset: str | None = None) -> MethodEntry:
-    """Return what is known about a method, with its authors' settings for a dataset if asked.
+    """Return the registry entry of a method, with its authors' settings for a dataset if ``preset`` is given.
 
     Args:
         method: a name from ``list_methods()`` or ``list_methods(online=True)``; or a function. A ``functools.partial`` of a
-            registered function keeps its entry; a function that is not registered is one that needs features.
+            registered function keeps its entry; a function that is not registered is taken as one that needs features.
         preset: a dataset of the paper, such as ``"imagenet-a"`` (default None: the method's defaults). Keywords of a
             ``functools.partial`` take precedence over it.
 
     Returns:
         The entry. Its ``predict`` has the keywords of the preset.
+
+    Raises:
+        ValueError: if there is no method or preset of that name.
+        TypeError: if ``method`` is neither a name nor a method.
 
     >>> get_method("tpt").title, get_method("memo_clip").needs
     ('TPT', ('views',))
@@ -221,7 +225,7 @@ def _find(method: AnyMethod) -> MethodEntry:
         return replace(known, predict=method)
     if not callable(inner) and not isinstance(inner, OnlineMethod):
         raise TypeError(
-            f"get_method: a method is a name, a function or an OnlineMethod, but got {type(inner).__name__}"
+            f"get_method: a method must be a name, a function or an OnlineMethod, but got {type(inner).__name__}"
         )
     name = getattr(inner, "__name__", type(inner).__name__)
     if isinstance(inner, OnlineMethod):
@@ -247,7 +251,7 @@ def check_arguments(what: str, function: Any, given: int, **more: object) -> Non
         keywords, inner = {**inner.keywords, **keywords}, inner.func
     try:
         signature, hints = inspect.signature(inner), get_type_hints(inner)
-    except (TypeError, ValueError, NameError, AttributeError):  # built-in, or annotated with names that are not there
+    except (TypeError, ValueError, NameError, AttributeError):  # built-in, or annotated with undefined names
         return
     names = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     open_ended = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), None)
@@ -274,6 +278,6 @@ def check_layout(caller: str, features: Tensor) -> None:
     floats = isinstance(features, Tensor) and features.is_floating_point()
     if not floats or features.ndim not in (2, 3) or 0 in features.shape:
         raise ValueError(
-            f"{caller}: features must be floats of shape (N, E), or (B, N, E) for several images, none of them empty, but "
-            f"got {kind_of(features)}; encode_views returns what is wanted"
+            f"{caller}: features must be floats of shape (N, E), or (B, N, E) for several images, with no empty dimension, "
+            f"but got {kind_of(features)}; encode_views returns such features"
         )

@@ -57,10 +57,10 @@ def bongard_tpt(
         steps: number of AdamW steps (default 64).
         lr: learning rate (default 5e-3).
         n_context: number of learned context tokens (default 4).
-        sigma: standard deviation that tokens start from (default 0.02).
-        seed: determines that start (default 0); it is the same for every problem.
-        words: two fixed words, such as ``("True", "False")``, instead of learned class tokens.
-        context: fixed words, such as ``"a photo of a"``, instead of the learned context.
+        sigma: standard deviation of the initial tokens (default 0.02).
+        seed: seed of the initial tokens (default 0), which are the same for every problem.
+        words: two fixed words, such as ``("True", "False")``, instead of learned class tokens (default None).
+        context: fixed words, such as ``"a photo of a"``, instead of the learned context (default None).
 
     Returns:
         Verdicts on the queries.
@@ -92,12 +92,12 @@ def bongard_tpt_many(
     Args:
         model: the model.
         problems: tuples (positives, negatives, queries), each as ``bongard_tpt`` takes them.
-        steps, lr, n_context, sigma, seed, words, context: those of ``bongard_tpt``.
+        steps, lr, n_context, sigma, seed, words, context: as for ``bongard_tpt``.
         batch_size: number of problems tuned together (default 8), if they follow each other and have equally many images.
             Affects speed and memory, not results.
 
     Returns:
-        A result for each problem.
+        One result per problem.
 
     >>> features = torch.nn.functional.normalize(torch.randn(3, 14, 256), dim=-1)
     >>> results = bongard_tpt_many(model, [(f[:6], f[6:12], f[12:]) for f in features], steps=2)

@@ -1,4 +1,4 @@
-"""What a method says about the queries of one Bongard problem."""
+"""The prediction of a method for the queries of one Bongard problem."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Problem = tuple[ImagesOrFeatures, ImagesOrFeatures, ImagesOrFeatures]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BongardPrediction:
-    """Verdicts on the queries of one problem, and how they came about.
+    """Verdicts on the queries of one problem, and how they were computed.
 
     Attributes:
         logits: logits of each query ``(Q, 2)``, positive first.
         support_logits: logits of the support images ``(P + N, 2)``, the positive ones first.
         positives: number of positive support images.
-        losses: the cross-entropy on the supports before each step, and after the last ``(steps + 1,)``; none for prototypes.
+        losses: the cross-entropy on the supports before each step, and after the last ``(steps + 1,)``; empty for prototypes.
         tuned: whether tuning was applied; False if a loss was not finite, and then the tokens are the initial ones.
-        context: the tuned context ``(L, D)``, where there is one.
-        name_tokens: the two tuned class tokens ``(2, 1, D)``, where there are any.
+        context: the tuned context ``(L, D)``, or None.
+        name_tokens: the two tuned class tokens ``(2, 1, D)``, or None.
         images: positives, negatives and queries as they were given, for ``plots.plot_bongard``.
     """
 
@@ -63,7 +63,7 @@ class BongardPrediction:
         return float((self.support_logits.argmax(dim=-1) == truth.long()).float().mean())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result, without tokens and images, in types that JSON has.
+        """Return the result as JSON types, without tokens and images.
 
         Returns:
             A dict of the verdicts, probabilities, losses and the accuracy on the support images.

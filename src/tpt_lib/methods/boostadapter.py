@@ -48,7 +48,7 @@ def boostadapter(
     The copy has room for ``capacity + boost`` images per class. With one view, there is nothing to boost with.
 
     Args:
-        boost: further places per class for the views (default 3, the authors' value for ImageNet-A and -R).
+        boost: additional places per class for the views (default 3, the authors' value for ImageNet-A and -R).
         boosted: number of views that enter the copy, those of lowest entropy (default 6; the authors make 64 views).
         alpha: weight of the positive cache (default 2).
         beta: sharpness of the positive cache (default 5).

@@ -1,4 +1,4 @@
-r"""What the caches of TDA, BoostAdapter, DPE and DMN share: a summary of an image's views, and a memory of past images.
+r"""Parts shared by the caches of TDA, BoostAdapter, DPE and DMN: a summary of an image's views, and a memory of past images.
 
 Every function works without synchronizing with an accelerator: conditions are masks, not branches.
 """
@@ -25,7 +25,7 @@ SummaryRecipe = Literal["plain", "views"]
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What an image is in a cache: a feature, logits, the entropy of its prediction in nats, probabilities, and a class."""
+    """The summary of an image: a feature, logits, the entropy of its prediction in nats, probabilities, and a class."""
 
     feature: Float[Tensor, " e"]
     logits: Float[Tensor, " k"]
@@ -35,7 +35,7 @@ class Summary:
 
 
 def check_recipe(caller: str, recipe: SummaryRecipe) -> None:
-    """Refuse a recipe of the summary that does not exist."""
+    """Refuse an unknown recipe of the summary."""
     if recipe not in get_args(SummaryRecipe):
         raise ValueError(f"{caller}: recipe must be one of {get_args(SummaryRecipe)}, but got {recipe!r}")
 
@@ -72,8 +72,8 @@ class Cache:
 
     Attributes:
         keys: their features ``(K, capacity, E)``.
-        entropy: the entropy of their predictions ``(K, capacity)``; infinite where a place is empty.
-        masks: the classes that an image speaks against ``(K, capacity, K)``, in a negative cache.
+        entropy: the entropy of their predictions ``(K, capacity)``; infinite for empty places.
+        masks: the classes that an image counts against ``(K, capacity, K)``, in a negative cache.
     """
 
     keys: Float[Tensor, "k c e"]
@@ -119,12 +119,12 @@ def insert(
         label: the class it belongs to.
         feature: its feature.
         uncertainty: the entropy of its prediction.
-        mask: the classes that it speaks against, for a negative cache.
-        when: whether to insert it at all. What is not finite is never inserted.
-        order: ``"entropy"`` keeps the lowest; a newcomer is dropped on a tie. ``"fifo"`` drops the oldest.
+        mask: the classes that it counts against, for a negative cache (default None).
+        when: whether to insert it (default None: yes). Values that are not finite are never inserted.
+        order: ``"entropy"`` (default) keeps the lowest; on a tie, the new image is dropped. ``"fifo"`` drops the oldest.
 
     Returns:
-        A new cache; the one given stays as it is.
+        A new cache. The given one is not changed.
     """
     row, capacity = label[None], cache.entropy.shape[1]
     ok = feature.isfinite().all() & uncertainty.isfinite()
@@ -148,7 +148,7 @@ def insert(
 
 
 def affinity(cache: Cache, feature: Float[Tensor, " e"], beta: float) -> Float[Tensor, "k c"]:
-    r"""Return :math:`e^{-\beta(1 - \mathbf x_i^\top \mathbf x)}` for each cached image, 0 where a place is empty."""
+    r"""Return :math:`e^{-\beta(1 - \mathbf x_i^\top \mathbf x)}` for each cached image, 0 for empty places."""
     return (beta * (cache.keys @ feature - 1)).exp() * cache.filled
 
 

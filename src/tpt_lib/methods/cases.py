@@ -1,4 +1,4 @@
-"""Methods with the prompts each is given, as ``classify``, ``compare`` and ``evaluate`` run them."""
+"""Pair methods with their prompts, as ``classify``, ``compare`` and ``evaluate`` run them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Methods = MethodLike | Sequence[MethodLike] | Mapping[str, MethodLike | tuple[Me
 
 @dataclass(frozen=True)
 class Case:
-    """A method under the name that tables show, with the prompts it is given, and the reward models if it needs any."""
+    """A method with its name in tables, its prompts, and its reward models if it needs any."""
 
     name: str
     entry: MethodEntry
@@ -42,8 +42,8 @@ class Case:
     ) -> Prediction:
         """Predict for B images from the features ``(N, E)`` or the views ``(N, 3, H, W)`` of each, as the method needs.
 
-        ``similarities`` has for each image those under each reward model ``(N, K)``. The method gets a copy, so
-        that what it writes into it does not reach the next method.
+        ``similarities`` has for each image those under each reward model ``(N, K)``. The method gets copies, so that it cannot
+        change the inputs of the next method.
         """
         call: Any = self.entry.predict
         each = views if self.needs_views else features
@@ -76,30 +76,35 @@ def as_cases(
     reward: Reward | None = None,
     online: bool = False,
 ) -> list[Case]:
-    """Return methods with the prompts each is given: its own, if it came in a pair with any.
+    """Return methods with their prompts: their own, if they came in a pair, else ``prompts``.
 
     Args:
         caller: the function to name in errors.
-        methods: a name, a function or a list of them; or a dict from what tables show to any of these, or to a pair of a
+        methods: a name, a function or a list of them; or a dict from names in tables to any of these, or to a pair of a
             method and its prompts, as ``{"CoOp": ("zero_shot", coop)}``.
-        prompts: what the others are given.
-        preset: a dataset whose settings each method takes from its authors.
-        reward: a pair (model, prompts) or several, for methods that need a reward.
+        prompts: prompts of the methods that came without any.
+        preset: a dataset whose settings each method takes from its authors (default None).
+        reward: a pair (model, prompts) or several, for methods that need a reward (default None).
         online: whether online methods are accepted (default False).
+
+    Returns:
+        One case per method.
     """
     if not isinstance(methods, Mapping):
         several: Any = methods if isinstance(methods, list | tuple) else [methods]
         methods = {entry.title: entry for entry in map(get_method, several)}
         if len(methods) < len(several):
-            raise ValueError(f"{caller}: two methods have one name; pass a dict with a name for each")
+            raise ValueError(f"{caller}: two methods have the same name; pass a dict with a name for each")
     if not methods:
-        raise ValueError(f"{caller}: methods is empty; pass one or more, as ['zero_shot', 'tpt']")
+        raise ValueError(f"{caller}: methods is empty; pass one or more, such as ['zero_shot', 'tpt']")
     rewards = as_rewards(caller, reward, prompts)
     cases = []
     for name, value in methods.items():
         given: Any = value
         if isinstance(given, tuple) and len(given) != 2:
-            raise ValueError(f"{caller}: {name!r} is a method, or a pair (method, prompts), but got {len(given)} parts")
+            raise ValueError(
+                f"{caller}: {name!r} must be a method or a pair (method, prompts), but got {len(given)} parts"
+            )
         what, own = given if isinstance(given, tuple) else (given, prompts)
         entry = get_method(what, preset=preset)
         if entry.online and not online:
@@ -113,7 +118,7 @@ def as_cases(
             )
         if "reward" in entry.needs and not rewards:
             raise ValueError(
-                f"{caller}: {name!r} needs a reward; pass reward=(model, prompts) of a second CLIP, where {caller} takes one"
+                f"{caller}: {name!r} needs a reward; pass reward=(model, prompts) of a second CLIP, if {caller} takes one"
             )
         own_rewards = rewards if "reward" in entry.needs else ()
         given_by_us = {"reward": None} if own_rewards else {}

@@ -1,4 +1,4 @@
-"""Any method, from images to predictions."""
+"""Classify images with any method."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def classify(
         images: one image (a PIL image, path, array, or tensor ``(3, H, W)``); or several: a list, a tuple, a tensor
             ``(B, 3, H, W)``, or a dataset of images or of tuples that start with one.
         classes: class names, or prompts from ``class_prompts`` (another template, a CoOp context, …).
-        method: a name from ``list_methods()`` (default ``"tpt"``) or a function of that shape. ``functools.partial`` gives a
-            method other settings, as ``partial(tpt_predict, steps=4)``. Or an online method: a name from
+        method: a name from ``list_methods()`` (default ``"tpt"``) or a function of the same form. ``functools.partial`` gives a
+            method other settings, such as ``partial(tpt_predict, steps=4)``. Or an online method: a name from
             ``list_methods(online=True)``, or what ``tda(…)`` and the others return.
         preset: a dataset whose settings the method takes from its authors, such as ``"imagenet-a"`` (default None).
-        reward: a pair (model, prompts) of a second CLIP, or a list of pairs, for methods that need a reward. It sees the same
-            boxes of the image at its own size.
-        batch_size: number of images given to the method together (default 8). Affects speed and memory, not results; except
-            those of ``"tent"``, which learns from batches.
+        reward: a pair (model, prompts) of a second CLIP, or a list of pairs, for methods that need a reward (default None). It
+            sees the same boxes of the image at its own size.
+        batch_size: number of images given to the method together (default 8). Affects speed and memory, not results, except
+            for ``"tent"``, which learns from batches.
         **views: the keywords of ``augment_views``: ``n_views=64``, ``recipe="crop"``, ``seed=0``, ….
 
     Returns:

@@ -69,20 +69,21 @@ def fit_coop(
         model: the model; it is not changed.
         prompts: where learning starts; ``class_prompts(model, names, context=gaussian_context(model, 16))`` is CoOp's start. A
             context of shape ``(K, L, D)`` makes it class-specific. CoCoOp's network is learned too, if they have one.
-        images: images, of which a new random crop is encoded in each epoch, as CoOp does; features ``(N, E)``, which are used
+        images: images; a new random crop of each is encoded in each epoch, as CoOp does. Or features ``(N, E)``, which are used
             as they are; or a loader that yields pairs of preprocessed images ``(B, 3, H, W)`` or features ``(B, E)``, and
             labels.
-        labels: class indices ``(N,)``; None with a loader.
+        labels: class indices ``(N,)`` (default None, for a loader).
         epochs: number of epochs (default 50, CoOp's for 1 shot; it uses 100 for 2 or 4, and 200 for 8 or 16).
-        batch_size: number of images per step (default 32); with a loader it is the loader's.
+        batch_size: number of images per step (default 32). Ignored with a loader, which has its own.
         lr: learning rate (default 2e-3): 1e-5 in the first epoch, then a cosine from epoch to epoch.
         optimizer: called as ``optimizer(parameters, lr=lr)``; by default CoOp's SGD with momentum 0.9 and weight decay 5e-4.
-        seed: determines the order and the crops of every epoch (default 0).
-        validation: images or features, and labels, to measure the accuracy on after each epoch.
-        patience: stop when that has not risen for this many epochs, and return the best.
-        checkpoint: file to save to after each epoch, and to resume from if it exists. ``load_prompt`` reads it. Other
-            images, labels, models, optimizers or settings than those it was saved with are refused.
-        progress: show a progress bar; by default only on a terminal.
+        seed: seed of the order and the crops of every epoch (default 0).
+        validation: images or features, and labels, to measure the accuracy on after each epoch (default None).
+        patience: number of epochs without a higher validation accuracy after which to stop and return the best prompts (default
+            None: never).
+        checkpoint: file to save to after each epoch, and to resume from if it exists (default None). ``load_prompt``
+            reads it. Images, labels, models, optimizers or settings other than those it was saved with are refused.
+        progress: whether to show a progress bar (default None: only on a terminal).
 
     Returns:
         The learned prompts and how learning went.
@@ -148,11 +149,11 @@ def fit_cocoop(
     Args:
         model: the model; it is not changed.
         prompts: where learning starts; CoCoOp starts from the words "a photo of a". A new network of E, E/16 and D units is
-            drawn from the seed, unless the prompts have one already.
+            drawn from the seed, unless the prompts already have one.
         images, labels: as for ``fit_coop``.
         epochs: number of epochs (default 10).
         batch_size: number of images per step, each with its own context (default 1, CoCoOp's choice to save memory).
-        seed: determines the new network, and the order and the crops of every epoch (default 0).
+        seed: seed of the new network, and of the order and the crops of every epoch (default 0).
         **options: the other keywords of ``fit_coop``.
 
     Returns:
@@ -213,7 +214,9 @@ def _epoch(
     before = [token.detach().clone() for token in free]
     losses, applied = descend([free], [before], [optimizer], batches, gradients)
     if not sizes:
-        raise ValueError("fit_coop: the loader gave no batch; a generator can be read only once, a DataLoader again")
+        raise ValueError(
+            "fit_coop: the loader yielded no batch; pass a DataLoader or a list, because a generator can be read only once"
+        )
     warn_not_applied("fit_coop", applied)
     total = sum(float(loss) * size for loss, size in zip(torch.cat(losses).tolist(), sizes, strict=True))
     return total / sum(sizes), float(torch.stack(right).sum()) / sum(sizes), bool(applied)
@@ -253,10 +256,13 @@ def _check(prompts: ClassPrompts, epochs: int, batch_size: int, patience: int | 
     if epochs < 1 or batch_size < 1:
         raise ValueError(f"fit_coop: epochs and batch_size must be at least 1, but got {epochs} and {batch_size}")
     if patience is not None and (validation is None or patience < 1):
-        raise ValueError("fit_coop: patience must be at least 1 and needs validation=(images, labels) to watch")
+        raise ValueError(
+            "fit_coop: patience must be at least 1 and needs validation=(images, labels) to watch, but got "
+            f"patience={patience}{' without validation' if validation is None else ''}"
+        )
     if 0 in prompts.context.shape:
         raise ValueError(
-            "fit_coop: there is no context to learn; class_prompts(model, names, context=gaussian_context(model, 16)) has one"
+            "fit_coop: there is no context to learn; use class_prompts(model, names, context=gaussian_context(model, 16))"
         )
 
 

@@ -1,4 +1,4 @@
-"""Labeled images, features or a loader to the batches that supervised prompt learning takes."""
+"""Turn labeled images, features or a loader into batches for supervised prompt learning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpt_lib.views.reading import are_several, image_at
 Labels = Sequence[int] | Tensor
 Batch = tuple[Tensor, Tensor]
 Loader = Iterable[tuple[Tensor, Tensor]]
-EPOCH_SEED = 1_000_003  # far from what users choose as seeds
+EPOCH_SEED = 1_000_003  # larger than the seeds that users choose
 
 
 def training_batches(
@@ -56,7 +56,7 @@ def training_batches(
 def labeled_features(model: ClipLike, prompts: ClassPrompts, features: Tensor, labels: Labels) -> Batch:
     """Return features and labels, checked against the model and the classes."""
     if features.shape[-1] != (width := feature_width(model, prompts)):
-        raise ValueError(f"fit_coop: features have width {features.shape[-1]}, this model's have {width}")
+        raise ValueError(f"fit_coop: features have width {features.shape[-1]}, but those of this model have {width}")
     return features, _checked_labels(prompts, labels, len(features))
 
 
@@ -66,7 +66,7 @@ def feature_width(model: ClipLike, prompts: ClassPrompts) -> int:
 
 
 def _loaded(model: ClipLike, batch: Tensor) -> Tensor:
-    """Return the features of what a loader gives: preprocessed images, or features."""
+    """Return the features of what a loader yields: preprocessed images, or features."""
     return as_features("fit_coop", model, batch) if batch.ndim == 2 else encode_views(model, batch.to(device_of(model)))
 
 

@@ -1,4 +1,4 @@
-"""What supervised prompt learning found, and the file it is saved to and resumed from."""
+"""The result of supervised prompt learning, and the file it is saved to and resumed from."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Fitted"]
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What supervised prompt learning found.
+    """The result of supervised prompt learning.
 
     Attributes:
         prompts: the prompts with the learned context (and CoCoOp's network), for ``tpt_predict``, ``save_prompt``, ….
         losses: the mean loss of each epoch.
         accuracies: the accuracy on the training batches of each epoch, before each step.
-        validation: the accuracy on the validation images after each epoch, if there are any.
+        validation: the accuracy on the validation images after each epoch; empty without them.
         epoch: the epoch that the prompts are from, counted from 1: the last, or with ``patience`` the best; 0 for the start.
         applied: False if a loss or gradient was not finite. Learning ended there, with the prompts of the epoch before.
     """

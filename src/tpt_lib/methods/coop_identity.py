@@ -1,4 +1,4 @@
-"""What a checkpoint of supervised prompt learning knows its run by: the content of everything results depend on."""
+"""Identify a run of supervised prompt learning by the content of everything that its results depend on."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def fit_identity(
     training: tuple[Any, Any],
     validation: tuple[Any, Any] | None,
 ) -> dict[str, Any]:
-    """Return what results of a fit depend on, apart from its numbers, by content.
+    """Return what the results of a fit depend on, other than its numbers, described by content.
 
     Args:
         model: the model.
         prompts: where learning starts.
         optimizer: the function that makes the optimizer.
-        start: the tokens and weights that are learned, as they are at the start.
+        start: the initial tokens and weights that are learned.
         training: images, features or a loader, and labels.
         validation: images or features, and labels; or None.
 
@@ -44,7 +44,7 @@ def fit_identity(
     try:
         made_by = describe(optimizer)
     except ContentError as error:
-        raise ValueError(f"fit_coop: a checkpoint cannot tell this optimizer from another: {error}") from error
+        raise ValueError(f"fit_coop: a checkpoint cannot identify this optimizer: {error}") from error
     return {
         "names": list(prompts.names),
         "tokens": digest([prompts.ids, prompts.roles]),
@@ -78,7 +78,7 @@ def _loaded(loader: Any) -> str:
     if callable(own) or isinstance(loader, list | tuple):
         return digest([describe(loader)])
     raise ValueError(
-        f"fit_coop: a checkpoint must know what it was learned from, and a {type(loader).__name__} does not show its content. "
-        "Pass images and labels, or a list of batches; or give the loader a method describe() that returns a text, as in "
+        f"fit_coop: a checkpoint must identify its training data, but the content of a {type(loader).__name__} cannot be seen. "
+        "Pass images and labels, or a list of batches; or give the loader a method describe() that returns a string, as in "
         "loader.describe = lambda: 'flowers, 16 shots'"
     )

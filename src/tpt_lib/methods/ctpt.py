@@ -51,7 +51,7 @@ def ctpt_predict(
         fraction: share of the views in the loss, the most confident (default 0.1).
         steps: number of steps (default 1).
         lr: learning rate (default 5e-3).
-        on_step: that of ``tune_prompt`` (default None).
+        on_step: callback of each step, as for ``tune_prompt`` (default None).
 
     Returns:
         A prediction; for several images a batch of them.
@@ -69,6 +69,9 @@ def ctpt_predict(
 
 def text_dispersion(text_features: Float[Tensor, "*b k e"]) -> Float[Tensor, "*b"]:
     """Return the mean distance of the text features from their mean, which is not normalized.
+
+    Args:
+        text_features: normalized text features ``(…, K, E)``.
 
     Returns:
         The mean distance ``(…)``; a scalar for text features ``(K, E)``.

@@ -28,11 +28,11 @@ def dmn(*, beta: float = 5.5, capacity: int = 50, votes: int = 3, weight: float 
         e^{-\beta(1 - \mathbf m^\top \mathbf v)}\, \mathbf m), \quad
         \mathbf p + w\, \mathrm{softmax}(\tau\, \mathbf f_k^\top \mathbf v)
 
-    An image enters the memory of the class for which its most confident views vote. A full class gives up its most uncertain
-    image for one that is less so. Both happen before it is predicted.
+    An image enters the memory of the class for which its most confident views vote. If a class is
+    full, a less uncertain image replaces its most uncertain one. Both happen before the image is predicted.
 
-    Convention: the weight :math:`w` is 1. The authors chose it for each test set with its labels, so their numbers are not
-    reached with a fixed weight.
+    Convention: the weight :math:`w` is 1. The authors chose it for each test set with its labels, so a fixed
+    weight does not reach their numbers.
 
     Args:
         beta: sharpness of the memory (default 5.5).

@@ -1,4 +1,4 @@
-"""DynaPrompt (Xiao et al., ICLR 2025): a buffer of prompts, of which each image tunes those that suit it."""
+"""DynaPrompt (Xiao et al., ICLR 2025): each image tunes those prompts of a buffer that suit it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Rule = Literal["intended", "released"]
 
 @dataclass(frozen=True, eq=False)
 class DynapromptState:
-    """What each prompt of the buffer adds to the context ``(P, …)``, how often it was used, and the order, oldest first."""
+    """What each prompt of the buffer adds to the context ``(P, …)``, how often it was used, and their order, oldest first."""
 
     residuals: Float[Tensor, "p ..."]
     uses: Int[Tensor, " p"]

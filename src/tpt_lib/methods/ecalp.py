@@ -63,7 +63,7 @@ def ecalp(
 
     An image carries the largest entry of its row to the next step, divided by 5.
 
-    Convention: the authors keep all images, so their graph grows. Here the oldest leaves when ``capacity`` is reached; a
+    Convention: the authors keep all images, so their graph grows. Here the oldest is dropped when ``capacity`` is reached; a
     step costs :math:`O(C^2)` in time and memory, whatever the length of the stream.
 
     Args:
@@ -75,7 +75,7 @@ def ecalp(
         decay: factor of what an image carries to the next step (default 0.2).
 
     Returns:
-        The method. Its logits are logarithms of scores that sum to 1, and no probabilities.
+        The method. Its logits are logarithms of scores that sum to 1, not probabilities.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> found = ecalp(capacity=4)
@@ -118,7 +118,7 @@ def _step(
 def _graph(
     settings: EcalpSettings, state: EcalpState, image: Float[Tensor, "1 e"], text: Float[Tensor, "k e"]
 ) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n k"]]:
-    """Return the normalized weights of images to images and to classes; the image to predict is the last row once more."""
+    """Return the normalized weights of images to images and to classes; the image to predict is also the last row."""
     seen = torch.cat([state.features, image])
     places = torch.arange(len(seen), device=seen.device)
     there = (places < state.count) | (places == len(state.features))
@@ -131,7 +131,7 @@ def _graph(
 
 
 def _append(state: EcalpState, feature: Tensor) -> EcalpState:
-    """Return the images with one more, which carries nothing yet; the oldest leaves if there is no place."""
+    """Return the images with one more, which carries nothing yet. If the graph is full, the oldest is dropped."""
     capacity = len(state.labels)
     full = state.count == capacity
     at = state.count.clamp(max=capacity - 1)[None]
@@ -156,7 +156,7 @@ def _similar(images: Float[Tensor, "n e"], text: Float[Tensor, "k e"]) -> Float[
 def _strongest(
     similar: Float[Tensor, "n m"], there: Bool[Tensor, " m"] | None, count: int, power: int
 ) -> Float[Tensor, "n m"]:
-    """Return the largest entries of each row to a power, 0 elsewhere; only columns that are there count."""
+    """Return the largest entries of each row to a power, 0 elsewhere. Only columns that are ``there`` count."""
     candidates = similar if there is None else similar.masked_fill(~there, -torch.inf)
     near = candidates.sort(dim=1, descending=True, stable=True).indices[:, :count]
     kept = torch.zeros_like(similar).scatter(1, near, 1) * candidates.isfinite()

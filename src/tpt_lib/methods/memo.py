@@ -45,7 +45,7 @@ def memo_classify(
     spec: ImageSpec = IMAGENET,
     **options: Unpack[MemoClassifyOptions],
 ) -> Prediction:
-    """Adapt a classifier to one image and classify it; the classifier stays as it is. Defaults are MEMO's for ResNets.
+    """Adapt a classifier to one image and classify it. The classifier is not changed. Defaults are MEMO's for ResNets.
 
     Args:
         classifier: any module from pixels ``(N, 3, H, W)`` to logits ``(N, K)``, in eval mode.
@@ -56,7 +56,7 @@ def memo_classify(
             default) and of ``memo_predict`` (``names=``, ``fraction=``, ``steps=``, ``lr=``, ``prior=``, …).
 
     Returns:
-        A prediction, whose ``zero_shot`` is what the classifier itself says.
+        A prediction, whose ``zero_shot`` is that of the unadapted classifier.
 
     >>> classifier = torch.nn.Sequential(torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.Linear(48, 3)).eval()
     >>> prediction = memo_classify(classifier, torch.rand(3, 40, 60), spec=tpt_lib.ImageSpec((32, 32)), n_views=8)
@@ -85,23 +85,23 @@ def memo_predict(
     r"""Adapt all parameters of a classifier to the views of one image, then classify the plain image.
 
     Batch norms use :math:`(s\mu + \mu_B) / (s + 1)`, and the same of variances, with the running mean :math:`\mu`, the
-    prior's strength :math:`s` and the mean :math:`\mu_B` of the batch: of all views while adapting, of the plain image in
-    the end. As in MEMO no gradient goes through them. All views pass together to measure them, without a graph.
+    prior's strength :math:`s` and the mean :math:`\mu_B` of the batch: of all views while adapting, of the plain image at
+    the end. As in MEMO, no gradient flows through them. All views pass together to measure them, without a graph.
 
     Args:
         classifier: any module from pixels ``(N, 3, H, W)`` to logits ``(N, K)``, in eval mode.
         views: preprocessed views ``(N, 3, H, W)``, row 0 the plain image, on the classifier's device.
-        names: the class names; by default ``"0"``, ``"1"``, ….
-        fraction: the loss is that of the most confident views (appendix A.3: 0.7, 0.5, 0.3, 0.1), chosen before the first
-            step; 1 for all, which is MEMO.
-        steps: number of steps (default 1); with 0, batch norms still see the image.
+        names: the class names (default None: ``"0"``, ``"1"``, …).
+        fraction: share of the views in the loss, the most confident, chosen before the first step (default 1: all, which is
+            MEMO; appendix A.3 has 0.7, 0.5, 0.3 and 0.1).
+        steps: number of steps (default 1); with 0, batch norms still use the image's statistics.
         lr: learning rate (default 2.5e-4).
-        optimizer: called as ``optimizer(parameters, lr=lr)``; SGD without weight decay by default.
-        prior: strength :math:`s` of the running statistics of batch norms, 16 being a weight of 16/17; None leaves them.
+        optimizer: called as ``optimizer(parameters, lr=lr)`` (default SGD, without weight decay).
+        prior: strength :math:`s` of the running statistics of batch norms (default 16: a weight of 16/17); None uses only them.
         chunk: number of views whose graph is held at the same time (default 8). Affects speed and memory, not results.
 
     Returns:
-        A prediction, whose ``zero_shot`` is what the classifier itself says about the plain image.
+        A prediction, whose ``zero_shot`` is that of the unadapted classifier for the plain image.
 
     >>> classifier = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3)).eval()
     >>> memo_predict(classifier, torch.rand(8, 3, 4, 4), fraction=0.5, names=["cat", "dog", "red panda"]).selected.shape
@@ -136,7 +136,7 @@ def _parameters(who: str, module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def logits_of(caller: str, module: Any, pixels: Tensor) -> Tensor:
-    """Return what a classifier says about pixels, or refuse what are no logits."""
+    """Return a classifier's logits for pixels, or refuse an output that is not logits."""
     out = module(pixels)
     if (
         not isinstance(out, Tensor)

@@ -50,18 +50,19 @@ def memo_clip_predict(
 
     ``"prompt"`` is TPT itself. ``"text"`` and ``"image"`` are all weights of that tower, projection and token embedding
     included; ``"all"`` is both and the logit scale (and bias). The model is only read, as by ``memo_predict``. A learned
-    context is held as it is; CoCoOp's is the one for the plain image before tuning.
+    context is held fixed; CoCoOp's is the one for the plain image before tuning.
 
     Args:
         model: one that ``wrap`` or a loader made.
         prompts: what ``class_prompts`` returned.
         views: preprocessed views ``(N, 3, H, W)``, row 0 the plain image; this method takes views where others take features.
-        group: ``"prompt"``, ``"text"``, ``"image"`` or ``"all"``.
-        fraction: of the most confident views, chosen before the first step; figure 4a has no selection.
+        group: ``"prompt"``, ``"text"``, ``"image"`` or ``"all"`` (default).
+        fraction: share of the views in the loss, the most confident, chosen before the first step (default 1; figure 4a has no
+            selection).
         steps: number of steps (default 1).
-        lr: learning rate; by default 5e-3 for the prompt, as TPT, and 2.5e-4 for weights, as MEMO.
-        optimizer: called as ``optimizer(parameters, lr=lr)``; by default AdamW for the prompt and SGD for weights.
-        prior: as for ``memo_predict``, for batch norms in the image tower; None leaves them as they are.
+        lr: learning rate (default None: 5e-3 for the prompt, as TPT, and 2.5e-4 for weights, as MEMO).
+        optimizer: called as ``optimizer(parameters, lr=lr)`` (default None: AdamW for the prompt and SGD for weights).
+        prior: as for ``memo_predict``, for batch norms in the image tower (default None: their running statistics alone).
         chunk: number of views whose graph is held at the same time (default 8). Affects speed and memory, not results.
 
     Returns:
@@ -82,8 +83,8 @@ def memo_clip_predict(
         return tpt_predict(model, prompts, features, steps=steps, select=select, **own)
     if not isinstance(model, ModuleClip):
         raise TypeError(
-            f"memo_clip_predict: only a model that wrap or a loader made shows its weights, and this is a "
-            f"{type(model).__name__}; group='prompt' works with any"
+            f"memo_clip_predict: group={group!r} needs a model that wrap or a loader made, which shows its weights, but got "
+            f"{type(model).__name__}; group='prompt' works with any model"
         )
     with torch.inference_mode(False), torch.enable_grad():
         views = views.clone() if views.is_inference() else views.detach()

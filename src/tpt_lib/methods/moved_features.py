@@ -29,7 +29,7 @@ class Moving:
     text: Float[Tensor, "b k e"]
     logits: Float[Tensor, "b n k"]  # before tuning
     selected: Int[Tensor, "b m"]
-    starts: dict[str, float]  # the value that "shift" and "scale" start from, those of them that are tuned
+    starts: dict[str, float]  # the initial values of "shift" and "scale", if they are tuned
     shared: bool
     reselect: float | None  # share of the views to select at every step; None to select them once
 
@@ -53,7 +53,7 @@ def one_step(moving: Moving, _steps: int, lr: float) -> tuple[list[Tensor], Bool
     r"""Return the values after the first step of AdamW, and whether it was applied to each image.
 
     With the gradient :math:`G` in the normalized features, that in the shift is :math:`g = G - (G \cdot \mathbf t)\,\mathbf t`
-    and that in the scale :math:`g \odot \mathbf t`. Works in place: what is as large as the text features is made rarely.
+    and that in the scale :math:`g \odot \mathbf t`. Works in place, to allocate few tensors as large as the text features.
     """
     logits, views = (selected_rows(all_views, moving.selected) for all_views in (moving.logits, moving.views))
     in_logits = marginal_entropy_gradient(logits)

@@ -38,7 +38,7 @@ def mta_predict(
         prompts: hand-crafted or learned; the authors also use several templates.
         features: normalized features ``(N, E)``, row 0 the plain image; ``(B, N, E)`` for several images.
         lambda_q: weight of agreement between the views' predictions (default 4).
-        lambda_y: weight of the entropy, which keeps the views' weights apart from 0 (default 0.2).
+        lambda_y: weight of the entropy, which keeps the views' weights away from 0 (default 0.2).
 
     Returns:
         A prediction; for several images a batch of them.

@@ -1,4 +1,4 @@
-"""What a step of every online method begins and ends with."""
+"""The beginning and the end of a step, which all online methods share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def finish(
 ) -> Prediction:
     """Return the prediction of a step, or refuse features or logits that are not finite.
 
-    A step that raises returns no state, so what is not finite never enters one.
+    A step that raises returns no state, so values that are not finite never enter one.
     """
     if not (are_unit(features) & torch.stack([before, logits]).isfinite().all()):
         check_features(caller, features)
@@ -52,7 +52,7 @@ def finish(
 
 
 def initial_features(caller: str, model: ClipLike, prompts: ClassPrompts) -> Float[Tensor, "k e"]:
-    """Return a copy of the prompts' text features, for states that begin with them."""
+    """Return a copy of the prompts' text features, for states that start from them."""
     if prompts.meta_net is not None:
         raise ValueError(
             f"{caller}: its state starts from text features, but those of a CoCoOp prompt depend on the image; use a prompt "

@@ -68,7 +68,7 @@ def onzeta(
     Convention: :math:`\alpha = 1` assumes that all classes are equally frequent; 0 assumes nothing.
 
     Args:
-        expected: number of images in the stream, which must be known in advance. Later images count as the last.
+        expected: number of images in the stream; required. Further images count as the last.
         alpha: least share of each class, relative to equal shares (default 1).
         beta: weight of the proxies at the end of the stream (default 0.8; later work uses 0.4 on fine-grained sets).
         dual_lr: step size of the dual variables (default 20).
@@ -86,7 +86,7 @@ def onzeta(
     """
     if expected is None or isinstance(expected, bool) or expected < 1:
         raise ValueError(
-            f"onzeta: pass expected=, the number of images in the stream (1 or more), on which its weights depend, but got "
+            f"onzeta: expected must be the number of images in the stream (1 or more), on which its weights depend, but got "
             f"{expected!r}"
         )
     settings = OnzetaSettings(expected, alpha, beta, dual_lr, proxy_lr, temperature)

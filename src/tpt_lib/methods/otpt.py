@@ -51,7 +51,7 @@ def otpt_predict(
         fraction: share of the views in the loss, the most confident (default 0.1).
         steps: number of steps (default 1).
         lr: learning rate (default 5e-3).
-        on_step: that of ``tune_prompt`` (default None).
+        on_step: callback of each step, as for ``tune_prompt`` (default None).
 
     Returns:
         A prediction; for several images a batch of them.
@@ -70,6 +70,9 @@ def text_overlap(text_features: Float[Tensor, "*b k e"]) -> Float[Tensor, "*b"]:
 
     The released code reflects each row onto its axis and compares it with the identity, which takes K³ memory. A reflection
     keeps the norm, so this is the same number, and the same gradient, in K² memory.
+
+    Args:
+        text_features: normalized text features ``(…, K, E)``.
 
     Returns:
         The overlap ``(…)``; a scalar for text features ``(K, E)``.

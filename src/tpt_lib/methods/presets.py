@@ -20,11 +20,11 @@ def check_preset(preset: str) -> None:
     """Refuse a name that is not one of the datasets in ``PRESETS``."""
     if preset not in PRESETS:
         raise ValueError(
-            f"preset: the methods' authors have no settings for {preset!r}, but for {', '.join(PRESETS)}; leave preset out to "
+            f"preset: the methods' authors have no settings for {preset!r}, only for {', '.join(PRESETS)}; leave preset out to "
             "use the defaults, or give a method its own settings with functools.partial"
         )
 
 
 def on_each(datasets: tuple[str, ...], **keywords: Any) -> Presets:
-    """Return the same keywords for each of some datasets."""
+    """Return the same keywords for each dataset."""
     return dict.fromkeys(datasets, keywords)

@@ -1,4 +1,4 @@
-"""Several prompts, each with a method of its own, whose probabilities are averaged."""
+"""Average the probabilities of several prompts, each with its own method."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def prompt_ensemble_predict(
 
     Args:
         model: the model.
-        prompts: two or more ways to prompt the same classes.
+        prompts: one or more prompts of the same classes.
         features: normalized features ``(N, E)``, row 0 the plain image; ``(B, N, E)`` for several images.
-        method: the method that predicts with each of them (default zero-shot); a list of as many where they differ.
+        method: the method that predicts with each prompt (default zero-shot), or a list with one method per prompt.
 
     Returns:
         A prediction; for several images a batch of them.
@@ -43,10 +43,13 @@ def prompt_ensemble_predict(
     torch.Size([2])
     """
     if isinstance(prompts, ClassPrompts) or not prompts:
-        raise TypeError("prompt_ensemble_predict: prompts must be a list of what class_prompts returned, one or more")
+        raise TypeError(
+            "prompt_ensemble_predict: prompts must be a list of one or more ClassPrompts, as class_prompts returns them, but "
+            f"got {'one' if prompts else 'none'}"
+        )
     methods: Any = [method] * len(prompts) if callable(method) else list(method)
     if len(methods) != len(prompts):
-        raise ValueError(f"prompt_ensemble_predict: there are {len(prompts)} prompts and {len(methods)} methods")
+        raise ValueError(f"prompt_ensemble_predict: there are {len(prompts)} prompts, but {len(methods)} methods")
     if odd := next((p for p in prompts if p.names != prompts[0].names), None):
         raise ValueError(
             f"prompt_ensemble_predict: all prompts must have the same classes in the same order, but one has "

@@ -1,4 +1,4 @@
-"""The reward of a method: a second CLIP that judges the same views of the same classes."""
+"""Compute the reward of a method: a second CLIP scores the same views for the same classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpt_lib.features.encode import encode_views
 from tpt_lib.models.protocol import ClipLike, ImageSpec
 from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.text.initial import start_features
-from tpt_lib.types import ImageLike
+from tpt_lib.types import ImageLike, kind_of
 from tpt_lib.views.augment import augment_views
 from tpt_lib.views.settings import ViewSettings
 
@@ -57,6 +57,9 @@ def reward_views(
         views: its views for the model that is rewarded, which a reward model with the same preprocessing shares.
         spec: the preprocessing of the model that is rewarded.
         settings: how the views were made.
+
+    Returns:
+        Views ``(N, 3, h, w)`` for each reward model.
     """
     return [views if own == spec else augment_views(image, own, device=views.device, **vars(settings)) for own in specs]
 
@@ -71,8 +74,8 @@ def similarities(rewards: Sequence[RewardModel], views: Sequence[Tensor]) -> lis
 def feature_similarities(
     rewards: Sequence[RewardModel], features: Sequence[Tensor], devices: Sequence[torch.device]
 ) -> list[Float[Tensor, "n k"]]:
-    """Return the cosines ``(N, K)`` of the features of one image's views to the classes, for each reward model, on a device
-    for each."""
+    """Return the cosines ``(N, K)`` of the features of one image's views to the classes, for each reward model, on a given
+    device each."""
     found = []
     for (model, prompts), each, device in zip(rewards, features, devices, strict=True):
         own = each.to(prompts.context.device)
@@ -91,6 +94,9 @@ def clip_scores(
         reward: cosines under one reward model, or a list of them under several.
         weights: weights of the reward models; None for equal ones.
         shape: the shape that cosines must have.
+
+    Returns:
+        Scores of that shape.
     """
     several = [reward] if isinstance(reward, Tensor) else list(reward)
     for one in several:
@@ -100,7 +106,8 @@ def clip_scores(
                 f"{tuple(one.shape)}; encode_views(other, views) @ encode_prompts(other, prompts).T has them"
             )
         if not one.is_floating_point() or not one.isfinite().all():
-            raise ValueError(f"{caller}: reward must be finite floats, but got {one.dtype}, or NaN in it")
+            values = " with NaN or infinite values" if one.is_floating_point() else ""
+            raise ValueError(f"{caller}: reward must be finite floats, but got {kind_of(one)}{values}")
     given = [1.0] * len(several) if weights is None else list(weights)
     if not several or len(given) != len(several) or min(given) < 0 or sum(given) <= 0:
         raise ValueError(

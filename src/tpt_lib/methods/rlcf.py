@@ -1,4 +1,4 @@
-"""RLCF (Zhao et al., ICLR 2024): tune the prompt to what a second CLIP says of the likeliest classes."""
+"""RLCF (Zhao et al., ICLR 2024): tune the prompt to a second CLIP's scores of the likeliest classes."""
 
 from __future__ import annotations
 

@@ -54,9 +54,9 @@ def rtpt_predict(
         lr: learning rate (default 5e-3).
         neighbors: number of cosines in the mean (default 20).
         temperature: :math:`\tau` (default 0.01).
-        diagonal: how the cosine of a view to itself is left out: ``"exact"`` (default), or as the released code does, which
-            leaves out cosines of 1 or more, so some diagonals stay and duplicates go.
-        on_step: that of ``tune_prompt`` (default None).
+        diagonal: how the cosine of a view to itself is left out: ``"exact"`` (default), or ``"released"``, as the released code
+            does: it leaves out cosines of 1 or more, so some diagonals stay and duplicates are left out.
+        on_step: callback of each step, as for ``tune_prompt`` (default None).
 
     Returns:
         A prediction; for several images a batch of them.

@@ -1,4 +1,4 @@
-"""Online methods over a stream of images: predictions in order, the last state, and states on disk."""
+"""Run online methods over a stream of images, and save and load their states."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stream(
     *,
     state: object = None,
 ) -> Iterator[Prediction]:
-    """Predict the images of a stream one by one, each with what the method learned from those before it.
+    """Predict the images of a stream in order, each with what the method learned from those before it.
 
     Args:
         method: a name from ``list_methods(online=True)``, or what ``tda(…)`` and the others return, or what
@@ -45,7 +45,7 @@ def stream(
         state: where to begin (default None: from the method's initial state).
 
     Returns:
-        An iterator of one prediction per image, or per batch for ``tent``. It takes an image when its prediction is asked for.
+        An iterator of one prediction per image, or per batch for ``tent``. It reads an image when its prediction is requested.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> [prediction.logits.shape for prediction in stream("tda", model, prompts, torch.eye(256)[:2, None])]
@@ -88,12 +88,12 @@ def fold(
 def save_state(
     state: object, path: PathLike, model: ClipLike | nn.Module, prompts: ClassPrompts | Sequence[str]
 ) -> None:
-    """Store the state of an online method in a safetensors file, with what identifies the model and the prompts.
+    """Save the state of an online method to a safetensors file, with what identifies the model and the prompts.
 
     Args:
         state: a dataclass of tensors, or of other such dataclasses.
-        path: the file; written atomically.
-        model: the model that the state was learned with. Its weights are read to tell it from others.
+        path: destination; written atomically.
+        model: the model that the state was learned with. Its weights are read to identify it.
         prompts: the prompts that the state was learned with.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
@@ -116,10 +116,10 @@ def save_state(
 def load_state(
     method: OnlineLike, path: PathLike, model: ClipLike | nn.Module, prompts: ClassPrompts | Sequence[str]
 ) -> Any:
-    """Return a stored state; pass it to ``stream`` or ``fold`` as ``state=`` to continue bit for bit.
+    """Load a saved state. Pass it to ``stream`` or ``fold`` as ``state=`` to continue bit for bit.
 
     Args:
-        method: the method that the state is of, with the same capacities. Other settings may differ.
+        method: the method that the state belongs to, with the same capacities. Other settings may differ.
         path: a file that ``save_state`` wrote.
         model: the model. It must be that of the file.
         prompts: the prompts. They must be those of the file: names, template and context.
@@ -128,7 +128,7 @@ def load_state(
         The state, on the device of the prompts.
 
     Raises:
-        ValueError: if the state is of another model, of other prompts or of another method, or no state at all.
+        ValueError: if the state belongs to another model, other prompts or another method, or ``save_state`` did not write it.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
     >>> save_state(fold("tda", model, prompts, torch.eye(256)[:2, None]), folder / "tda.safetensors", model, prompts)
@@ -146,7 +146,7 @@ def load_state(
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
-            f"load_state: {path} is not a whole safetensors file ({error}); save the state again"
+            f"load_state: {path} is not a complete safetensors file ({error}); save the state again"
         ) from error
     if known.get("format") != FORMAT:
         raise ValueError(f"load_state: {path} was not written by save_state")
@@ -180,7 +180,7 @@ def as_online(caller: str, method: OnlineLike) -> OnlineMethod[Any]:
 
 
 def _start(online: OnlineMethod[Any], model: Any, prompts: Any) -> Any:
-    """Return the initial state; methods that take a classifier take one here, too."""
+    """Return the initial state. Methods that take a classifier also take one here."""
     return online.init(model, prompts)
 
 
@@ -229,7 +229,7 @@ def _identity(caller: str, model: ClipLike | nn.Module, prompts: ClassPrompts | 
     known = identify(model)
     if UNKNOWN in (known["image_tower"], known["text_tower"]):
         raise ValueError(
-            f"{caller}: the weights of this model cannot be seen, so its states cannot be told from those of another model; "
-            "give it a name that stands for its weights (model.name), or a method describe() that returns a text"
+            f"{caller}: the weights of this model cannot be seen, so its states cannot be distinguished from those of another "
+            "model; give it a name that identifies its weights (model.name), or a method describe() that returns a string"
         )
     return {"format": FORMAT, "model": json.dumps(known, sort_keys=True), "prompts": prompts_digest(prompts)}

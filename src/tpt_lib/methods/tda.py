@@ -1,4 +1,4 @@
-"""TDA (Karmanov et al., CVPR 2024): a cache of confident predictions, and one of what uncertain images are not."""
+"""TDA (Karmanov et al., CVPR 2024): a cache of confident predictions, and one of classes that uncertain images are not."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def tda(
     mask_range: tuple[float, float] = (0.03, 1.0),
     recipe: SummaryRecipe = "plain",
 ) -> OnlineMethod[TdaState]:
-    r"""Return TDA: logits corrected by past images that are like this one.
+    r"""Return TDA: logits corrected by past images that are similar to this one.
 
     .. math::
         \boldsymbol\ell + \alpha \sum_{i \in \mathrm{pos}} e^{-\beta(1 - \mathbf x_i^\top \mathbf x)} \mathbf 1_{c_i}

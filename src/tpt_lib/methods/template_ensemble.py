@@ -1,4 +1,4 @@
-"""The plain image under many templates, whose text features are averaged, as CLIP does for ImageNet."""
+"""Classify the plain image with many templates, whose text features are averaged, as CLIP does for ImageNet."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def template_ensemble_predict(
 
     Args:
         model: the model.
-        prompts: give the class names; their own context is not used. The prompts of the templates are kept with them.
+        prompts: source of the class names; their own context is not used. The prompts of the templates are cached with them.
         features: normalized features ``(N, E)``, row 0 the plain image; ``(B, N, E)`` for several images.
-        templates: texts with one ``{}``; by default OpenAI's 80, which open_clip ships.
+        templates: texts with one ``{}`` (default None: OpenAI's 80, which open_clip ships).
 
     Returns:
         A prediction; for several images a batch of them.

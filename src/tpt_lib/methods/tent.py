@@ -49,8 +49,8 @@ def tent(*, steps: int = 1, online: bool = True, lr: float = 1e-3, chunk: int = 
     its class names. Layer norms and batch norms are tuned, in a CLIP those of the image tower. Batch norms use the
     statistics of the batch. The model is only read: the state holds what was learned.
 
-    Convention: as published, a batch is predicted before the last step of its update, so the first batch of a stream of
-    layer norms is zero-shot. With ``online=False`` it is predicted after.
+    Convention: as published, a batch is predicted before the last step of its update, so with
+    layer norms the first batch of a stream is zero-shot. With ``online=False`` it is predicted after that step.
 
     Args:
         steps: number of steps of Adam per batch (default 1).
@@ -123,7 +123,7 @@ def _step(
 def _subject(
     model: ClipLike | nn.Module, prompts: ClassPrompts | Sequence[str], images: Tensor, chunk: int
 ) -> tuple[Rows, Callable[[Tensor], Tensor], tuple[str, ...]]:
-    """Return what is tuned, as a function of its images; what makes logits of its outputs; and the class names."""
+    """Return the tuned part as a function of images, a function from its outputs to logits, and the class names."""
     if any(isinstance(part, _BatchNorm) for part in _tower(model).modules()):
         chunk = len(images)
         if chunk < 2:
@@ -151,7 +151,7 @@ def _tower(model: ClipLike | nn.Module) -> nn.Module:
     if isinstance(model, nn.Module):
         return model
     raise TypeError(
-        f"tent: only a classifier, or a model that wrap or a loader made, shows its weights, and this is a "
+        "tent: model must be a classifier, or a model that wrap or a loader made, which shows its weights, but got "
         f"{type(model).__name__}"
     )
 
@@ -192,7 +192,7 @@ def _flat(parts: Sequence[Tensor]) -> Float[Tensor, " p"]:
 
 
 def _use_batch_statistics(rows: Rows) -> None:
-    """Take the running statistics from the batch norms of a copy, which then use those of the batch."""
+    """Remove the running statistics from the batch norms of a copy, which then use those of the batch."""
     for part in rows.module.modules():
         if isinstance(part, _BatchNorm):
             part._buffers = dict.fromkeys(part._buffers)
@@ -203,7 +203,7 @@ def _check_images(images: Tensor) -> None:
     if not floats or images.ndim != 4 or len(images) == 0:
         raise ValueError(
             f"tent: a step takes a batch of preprocessed images, floats (B, 3, H, W), but got {kind_of(images)}; "
-            "views.preprocess makes one of an image"
+            "views.preprocess makes one from a raw image"
         )
     if not images.isfinite().all():
-        raise ValueError("tent: the images are not all finite")
+        raise ValueError("tent: the images must be finite, but have NaN or infinite pixels; check their preprocessing")

@@ -28,7 +28,7 @@ def tpt_predict(
 ) -> Prediction:
     """Tune the prompts to the views' features, then classify the plain image (section 3.2).
 
-    Every method of the library has this shape, so that methods can share one encoding of the views.
+    All methods that need features have this form, so that they can share one encoding of the views.
 
     Args:
         model: the model.
@@ -51,7 +51,7 @@ def tpt_predict(
 def as_prediction(
     model: ClipLike, prompts: ClassPrompts, features: Tensor, tuned: Tuned, logits: Tensor | None = None
 ) -> Prediction:
-    """Return what tuning found as a prediction with the given logits, by default those of the plain image."""
+    """Return the result of tuning as a prediction with the given logits, by default those of the plain image."""
     plain = features[..., :1, :]
     steps = tuned.losses.shape[-1] - 1
     return compared(

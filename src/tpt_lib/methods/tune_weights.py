@@ -41,14 +41,14 @@ class FreeWeights:
 
 @dataclass(frozen=True, eq=False)
 class Adapted:
-    """What ``adapt`` did: the views it used, the loss before the first step, and whether everything was finite."""
+    """The result of ``adapt``: the views it used, the loss before the first step, and whether everything was finite."""
 
     selected: Tensor | None
     loss: Tensor | None
     applied: Tensor
 
     def prediction(self, names: tuple[str, ...], before: Tensor, after: Tensor) -> Prediction:
-        """Make a prediction of float32 logits before and after the steps."""
+        """Return a prediction from float32 logits before and after the steps."""
         return Prediction(
             names=names,
             logits=torch.where(self.applied, after, before).detach(),
@@ -107,8 +107,8 @@ class Rows(nn.Module):
                 handle.remove()
 
     def add_gradients(self, free: dict[str, Tensor], leaves: list[Tensor], upstream: Tensor) -> None:
-        """Add the gradients that the gradient in the outputs gives the leaves; unless ``every`` row counts, those where it is
-        0 are skipped."""
+        """Pull the gradient in the outputs back, and add it to the leaves' gradients. Rows where it is 0 are skipped, unless
+        ``every`` row counts."""
         used = torch.arange(len(upstream), device=upstream.device)
         at = used if self.every else upstream.flatten(1).any(dim=1).nonzero().squeeze(1)
         for part in at.split(self.chunk) if len(at) else ():
@@ -131,7 +131,7 @@ def adapt(
     optimizer: OptimizerFactory,
     objective: Objective = marginal_entropy,
 ) -> Adapted:
-    """Minimize the objective of ``head(weights, *outputs of the parts)`` in the free weights, which change in place."""
+    """Minimize the objective of ``head(weights, *outputs of the parts)`` over the free weights, which change in place."""
     selected: Tensor | None = None
 
     def gradients(_: int) -> tuple[Tensor, list[list[Tensor | None]]]:
@@ -167,7 +167,7 @@ def _norms(module: nn.Module) -> list[tuple[nn.Module, Tensor, Tensor]]:
     if any(norm.running_mean is None for norm in norms):
         raise ValueError(
             "memo_predict: a batch norm of the classifier has no running statistics (track_running_stats=False), so there "
-            "is nothing to mix the batch's with; pass prior=None and a chunk of as many views as there are"
+            "is nothing to mix the batch's with; pass prior=None and chunk= the number of views"
         )
     return [(norm, norm.running_mean, norm.running_var) for norm in norms]
 
@@ -181,8 +181,8 @@ def _mixing(mean: Tensor, var: Tensor, prior: float | None, seen: set[int]) -> C
     def hook(norm: Any, inputs: tuple[Tensor, ...]) -> None:
         if id(norm) in seen:
             raise ValueError(
-                "memo_predict: a batch norm of the classifier is used twice in one pass, and can keep the statistics of "
-                "one only; pass prior=None"
+                "memo_predict: a batch norm of the classifier is used twice in one pass, but can keep the statistics of "
+                "only one; pass prior=None"
             )
         seen.add(id(norm))
         x = inputs[0].float()
@@ -199,4 +199,4 @@ def _add_gradient(leaf: Tensor, gradient: Tensor | None) -> None:
     if gradient is not None:
         leaf.grad = (
             gradient.clone() if leaf.grad is None else leaf.grad.add_(gradient)
-        )  # two gradients may be one memory
+        )  # two gradients may share memory

@@ -1,4 +1,4 @@
-"""The averaged prediction over views, without tuning."""
+"""Average the predictions of views, without tuning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def average_predict(
         model: the model.
         prompts: hand-crafted or learned.
         features: normalized features ``(N, E)``, row 0 the plain image; ``(B, N, E)`` for several images.
-        fraction: average over the most confident views only, as ``select_confident`` picks them (default None: all).
+        fraction: share of the views to average, the most confident, as ``select_confident`` picks them (default None: all).
 
     Returns:
         A prediction; for several images a batch of them.
@@ -47,7 +47,7 @@ def average_predict(
 def trusted_logits(
     model: ClipLike, prompts: ClassPrompts, features: Tensor, fraction: float | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the logits of all views ``(*b, N, K)``, and the indices of those to count, None for all."""
+    """Return the logits of all views ``(*b, N, K)``, and the indices of those to use, None for all."""
     logits = unchecked_logits(model, features, start_features(model, prompts, features))
     return logits, None if fraction is None else select_confident(logits, fraction=fraction)
 
@@ -57,5 +57,5 @@ def selected_rows(logits: Tensor, selected: Tensor | None) -> Tensor:
 
 
 def plain(prompts: ClassPrompts, logits: Tensor) -> Prediction:
-    """Return the zero-shot prediction, of row 0."""
+    """Return the zero-shot prediction, that of row 0."""
     return Prediction(prompts.names, logits[..., 0, :])

@@ -1,4 +1,4 @@
-"""The majority vote over views, without tuning."""
+"""Take a majority vote over views, without tuning."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def vote_predict(
         model: the model.
         prompts: hand-crafted or learned.
         features: normalized features ``(N, E)``, row 0 the plain image; ``(B, N, E)`` for several images.
-        fraction: let only the most confident views vote, as ``select_confident`` picks them (default None: all).
+        fraction: share of the views that vote, the most confident, as ``select_confident`` picks them (default None: all).
 
     Returns:
         A prediction; for several images a batch of them.

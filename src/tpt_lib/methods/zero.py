@@ -51,7 +51,10 @@ def zero_predict(
     """
     check_features("zero_predict", features)
     if not 0 < fraction <= 1 or not 0 <= temperature < math.inf:
-        raise ValueError(f"zero_predict: want 0 < fraction <= 1 and temperature >= 0, got {fraction} and {temperature}")
+        raise ValueError(
+            "zero_predict: fraction must be above 0 and at most 1, and temperature finite and at least 0, but got "
+            f"{fraction} and {temperature}"
+        )
     logits = unchecked_logits(model, features, start_features(model, prompts, features))
     order = select_confident(logits, fraction=1.0)
     kept = max(1, int(fraction * order.shape[-1]))

@@ -1,4 +1,4 @@
-"""The plain image under the prompts as they are: CLIP's zero-shot, and CoOp's and CoCoOp's own prediction."""
+"""Classify the plain image with unchanged prompts: CLIP's zero-shot, and CoOp's and CoCoOp's own prediction."""
 
 from __future__ import annotations
 

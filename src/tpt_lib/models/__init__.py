@@ -1,4 +1,4 @@
-"""What a CLIP-like model must offer, and how existing models offer it."""
+"""The interface of a CLIP-like model, and adapters that give it to existing models."""
 
 from tpt_lib.models.identity import tower_digest
 from tpt_lib.models.module_clip import ModuleClip

@@ -1,8 +1,7 @@
 """Open causal text towers block by block, for the packed text engine.
 
 Norms, activations and layer scales are the model's own modules. Only the attention between positions is left to the
-engine. For a tower that this file does not understand, the functions return the reason, and the model takes the general
-path.
+engine. For an unsupported tower, the functions return the reason, and the model takes the full-length engine.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Tower:
     norm: nn.Module
     projection: Any
     dtype: torch.dtype
-    eos: int | None  # pools at the first of these ids; None pools at the largest id
+    eos: int | None  # pools at the first position with this id; None pools at the largest id
 
     def embed(self, ids: Tensor) -> Tensor:
         return self.embedding(ids).to(self.dtype)
@@ -96,7 +95,7 @@ def resblock_tower(module: Any, text: Any) -> CausalTower | str:
         return f"the pooled position is {pooling!r}, not the end of the text"
     if getattr(transformer, "grad_checkpointing", False):
         return "gradient checkpointing is on"
-    masks = [getattr(b, "attn_mask", None) for b in blocks]  # in the blocks of OpenAI's CLIP
+    masks = [getattr(b, "attn_mask", None) for b in blocks]  # OpenAI's CLIP has them in its blocks
     if not all(_is_causal(m) for m in ([text.attn_mask] if hasattr(text, "attn_mask") else masks)):
         return "the attention mask is not causal"
     for block in blocks:
@@ -152,7 +151,7 @@ def _is_plain_attention(attn: nn.Module) -> bool:
 
 
 def _hooked(owners: list[nn.Module], parts: list[nn.Module]) -> str | None:
-    """Return what only the model's own forward would run: hooks on the owners or anywhere in the parts."""
+    """Return the reason if only the model's own forward would run a hook or a replaced ``forward``, else None."""
     for sub in [*owners, *(sub for part in parts for sub in part.modules())]:
         if sub._forward_hooks or sub._forward_pre_hooks or sub._backward_hooks or sub._backward_pre_hooks:
             return f"{type(sub).__name__} has hooks, which only the model's own forward runs"

@@ -1,4 +1,4 @@
-"""Tell one model from another: by its content for run files, by its objects for the text cache."""
+"""Identify a model: by its content for run files, by its objects for the text cache."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROBE = "a photo of a cat, and 2 red_pandas (of Asia)."
 
 
 def identify(model: ClipLike) -> dict[str, Any]:
-    """Return everything about a model that results depend on: what run files and checkpoints know it by.
+    """Return everything about a model that results depend on. Run files and checkpoints identify a model by it.
 
     Args:
         model: the model.
@@ -64,13 +64,14 @@ def tower_digest(model: ClipLike, tower: Literal["image", "text"]) -> str:
         the tokens of one sentence. Compiling a tower does not change it.
 
     Args:
-        model: a model that ``wrap`` or a loader made; or one of your own. Its own ``describe() -> str`` stands for both
-            towers if it has one; ``image_parts()`` and ``text_parts()`` give the modules, weights and settings of each; a
-            module without them is not divided, and each digest is of all of it. Otherwise a ``name`` stands for both.
+        model: a model that ``wrap`` or a loader made, or your own. The digest covers the modules, weights and settings that
+            its ``image_parts()`` or ``text_parts()`` returns. Without that method, its ``describe() -> str`` identifies both
+            towers. A module with neither is not divided, and each digest covers all of it. Otherwise its ``name`` identifies
+            both towers.
         tower: ``"image"`` or ``"text"``.
 
     Returns:
-        A digest, what the model says about itself, or ``"unknown"``.
+        A digest, the text of ``describe()``, ``"known as "`` and the name, or ``"unknown"``.
 
     >>> tower_digest(model, "image") == tower_digest(model, "text")
     False
@@ -100,12 +101,12 @@ def _digest(parts: Iterable[object]) -> str:
 
 
 def check_known(caller: str, identity: Mapping[str, Any], *files: Path) -> None:
-    """Warn that work with a model whose weights cannot be seen cannot be resumed; refuse files that exist.
+    """Warn that a run with a model of unknown weights cannot be resumed, and refuse existing files.
 
     Args:
         caller: name of the function that writes the files, for messages.
         identity: what ``identify`` returned for the model.
-        files: where the work is saved.
+        files: where the run is saved.
 
     Raises:
         ValueError: if one of the files exists and is not empty.
@@ -113,8 +114,8 @@ def check_known(caller: str, identity: Mapping[str, Any], *files: Path) -> None:
     if UNKNOWN not in (identity["image_tower"], identity["text_tower"]):
         return
     why = (
-        f"the weights of {identity['model']} cannot be seen, so it cannot be told from another model. Give it a name that "
-        "stands for its weights (model.name), or a method describe() that returns a text"
+        f"the weights of {identity['model']} cannot be seen, so it cannot be distinguished from another model. Give it a name "
+        "that identifies its weights (model.name), or a method describe() that returns a string"
     )
     if found := next((file for file in files if file.is_file() and file.stat().st_size), None):
         raise ValueError(f"{caller}: {str(found)!r} exists and cannot be resumed: {why}. Or pass another file")
@@ -128,7 +129,7 @@ def module_parts(modules: Iterable[nn.Module]) -> list[object]:
         parts.append(tuple((k, v) for k, v in own.items() if isinstance(v, _SETTINGS) and k not in _NOT_CONTENT))
         parts += [
             v for k, v in own.items() if k not in _NOT_CONTENT and (isinstance(v, Tensor) or callable(v))
-        ]  # a mask, …
+        ]  # such as a mask
         tables = [own[name] for name in _HOLDING_PARTS]
         parts += [part for table in tables for part in table.values() if part is not None]
     return parts
@@ -160,7 +161,7 @@ def _module(model: object) -> nn.Module | None:
 class Fingerprint:
     """What text features depend on, by identity: modules, settings, hooks and weights.
 
-    Keeps references to the parts so that their ids cannot be reused. Takes no tensor operation to make or compare.
+    Keeps references to the parts so that their ids cannot be reused. Making and comparing it runs no tensor operation.
 
     Convention:
         A write through ``.data`` (``weight.data.mul_(2)``) leaves no trace in torch, so it is not seen. Call

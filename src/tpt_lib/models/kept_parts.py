@@ -18,20 +18,20 @@ Tables = list[dict[Any, Any]]
 class KeptParts:
     """``module_parts`` of the modules that a function finds, for a fraction of the time while nothing changes.
 
-    Compares the attributes of all modules by identity, in a few calls for the whole tree. It is wrong in one direction only:
-    ``module.train()`` makes it read the parts again. Changes inside a weight are for ``Fingerprint`` to see. Copies and pickles
-    are empty.
+    Compares the attributes of all modules by identity, in a few calls for the whole tree. It errs on one
+    side only: ``module.train()`` makes it read the parts again. ``Fingerprint`` detects changes inside a weight. Copies and
+    pickles are empty.
     """
 
     def __init__(self) -> None:
         self._kept: tuple[Snapshot, list[object]] | None = None
 
     def read(self, find: Callable[[], Iterable[nn.Module]]) -> list[object]:
-        """Return the parts of the modules that ``find`` returns, whose submodules must be among them or not matter."""
+        """Return the parts of the modules that ``find`` returns, which must include all submodules that matter."""
         kept = self._kept
         if kept is None or not kept[0].holds():
             modules = list(find())
-            before = Snapshot.of(modules)  # first, so that a change while the parts are read is seen the next time
+            before = Snapshot.of(modules)  # first, so that the next call notices a change made while the parts are read
             kept = self._kept = (before, module_parts(modules))
         return list(kept[1])
 
@@ -45,7 +45,7 @@ class Snapshot:
 
     tables: Tables
     sizes: list[int]
-    filled: Tables  # those of them that are not empty
+    filled: Tables  # the tables that are not empty
     names: list[object]
     values: list[object]
 

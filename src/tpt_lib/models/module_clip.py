@@ -1,4 +1,4 @@
-"""The adapter behind all ready-made ones: run a torch module as it is, with embeddings in place of its tokens."""
+"""The adapter that all others build on: run an unchanged torch module on token embeddings instead of tokens."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ IMAGE_PARTS = ("visual", "vision", "image_")  # a projection may be outside of i
 class ModuleClip:
     """A torch module as a ``ClipLike``.
 
-    The functions say where a library keeps the parts of its models. They are module-level functions, so that a wrapped
-    model can be copied and pickled if its module and its tokenizer can.
+    The functions find the parts of a library's models. They are module-level functions, so that a wrapped model can be copied
+    and pickled if its module and its tokenizer can.
 
     Convention:
         Two wrapped models are equal if they wrap the same module object. A copy made by ``copy.deepcopy`` or ``pickle``
@@ -38,11 +38,11 @@ class ModuleClip:
         module: the model, shared and never changed.
         tokenizer: turns a list of texts into padded ids ``(K, T)``.
         image_spec: the preprocessing the model expects.
-        image_tower: returns the image tower of a module.
-        token_embedding: returns the token embedding of a module.
-        image_features: returns unnormalized features of a module and pixels.
-        text_features: returns unnormalized features of a module and token ids.
-        tower: returns the causal text tower of a module, or the reason why there is none.
+        image_tower: function from a module to its image tower.
+        token_embedding: function from a module to its token embedding.
+        image_features: function from a module and pixels to unnormalized features.
+        text_features: function from a module and token ids to unnormalized features.
+        tower: function from a module to its causal text tower, or to the reason why there is none.
         name: shown by ``repr`` and kept in run files (default: the module's class).
     """
 
@@ -80,6 +80,9 @@ class ModuleClip:
     def tokenize(self, texts: list[str]) -> Int[Tensor, "k t"]:
         """Return token ids ``(K, T)``, padded to the model's context length.
 
+        Args:
+            texts: K texts.
+
         Returns:
             Token ids ``(K, T)``.
         """
@@ -87,6 +90,9 @@ class ModuleClip:
 
     def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]:
         """Return token embeddings ``(K, T, D)`` without positions.
+
+        Args:
+            ids: token ids ``(K, T)``.
 
         Returns:
             Token embeddings ``(K, T, D)``.
@@ -98,6 +104,9 @@ class ModuleClip:
     def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
         """Return unnormalized features ``(N, E)`` of preprocessed images.
 
+        Args:
+            pixels: preprocessed images ``(N, 3, H, W)``.
+
         Returns:
             Features ``(N, E)``.
         """
@@ -108,6 +117,10 @@ class ModuleClip:
 
     def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
         """Run the text tower on token embeddings and return unnormalized features ``(K, E)``.
+
+        Args:
+            embeddings: token embeddings ``(K, T, D)`` without positions.
+            ids: token ids ``(K, T)``, which models pool and mask by.
 
         Returns:
             Features ``(K, E)``.
@@ -146,7 +159,7 @@ class ModuleClip:
         return {id(part): part for tower in (self.image_tower(self.module), *named) for part in tower.modules()}
 
     def describe(self) -> str:
-        """Return a text that tells this model from others by its content: its name, weights and settings.
+        """Return a text that identifies this model by its content: its name, weights and settings.
 
         Returns:
             The text, equal for models of equal content.
@@ -233,7 +246,7 @@ def as_tokenizer(tokenizer: TokenizerLike | None, context_length: int, vocab_siz
 
 @cache
 def _clip_tokenizer(context_length: int) -> Any:
-    """Return CLIP's own tokenizer, read once: to read its vocabulary takes longer than to wrap a model."""
+    """Return CLIP's own tokenizer, cached because reading its vocabulary takes longer than wrapping a model."""
     import open_clip
 
     return open_clip.SimpleTokenizer(context_length=context_length)

@@ -38,10 +38,10 @@ def load_open_clip(
             own weights.
         pretrained: a tag of ``open_clip.list_pretrained()``, or a checkpoint file: safetensors, or a state dict, which
             is loaded with ``weights_only=True``. Required unless ``name`` holds its own weights.
-        tokenizer: replaces the architecture's own (default None).
-        image_spec: replaces the preprocessing that belongs to the weights (default None).
-        quick_gelu: whether the weights were trained with QuickGELU. By default a tag says so itself, and a file takes
-            the setting of the architecture.
+        tokenizer: tokenizer to use instead of the architecture's own (default None).
+        image_spec: preprocessing to use instead of the one that belongs to the weights (default None).
+        quick_gelu: whether the weights were trained with QuickGELU (default None: a tag determines it, and a file uses
+            the setting of the architecture).
         **kwargs: passed to ``open_clip.create_model`` (``device=``, ``precision=``, …).
 
     Returns:
@@ -53,7 +53,7 @@ def load_open_clip(
     import open_clip
 
     if not isinstance(name, str):
-        raise TypeError(f"load_open_clip: name must be a text, such as 'ViT-B-16', but got {name!r}")
+        raise TypeError(f"load_open_clip: name must be a string, such as 'ViT-B-16', but got {name!r}")
     own = name.startswith(("local-dir:", "hf-hub:"))
     if own and pretrained is not None:
         raise ValueError(
@@ -112,8 +112,8 @@ def _known_weights(name: str, pretrained: str | Path | None) -> str | Path:
     tags = ", ".join(open_clip.list_pretrained_tags_by_model(name)) or "none"
     if pretrained is None:
         raise ValueError(
-            f"load_open_clip: which weights of {name}? Pass pretrained=, a checkpoint file or one of the tags {tags}. "
-            f"For random weights: wrap(open_clip.create_model({name!r}))"
+            f"load_open_clip: pretrained is missing. Pass a checkpoint file or one of the tags of {name}: {tags}. "
+            f"For random weights, use wrap(open_clip.create_model({name!r}))"
         )
     if not (open_clip.is_pretrained_cfg(name, str(pretrained)) or Path(pretrained).is_file()):
         raise ValueError(
@@ -123,7 +123,7 @@ def _known_weights(name: str, pretrained: str | Path | None) -> str | Path:
 
 
 def _weights_files(name: str, pretrained: str | Path | None) -> list[Path]:
-    """Return the files on this machine that the weights are read from; none for a tag or a name of the hub."""
+    """Return the local files that the weights are read from; an empty list for a tag or a hub id."""
     if name.startswith("local-dir:"):
         return weights_in(Path(name.removeprefix("local-dir:")))
     import open_clip

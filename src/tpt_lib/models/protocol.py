@@ -1,4 +1,4 @@
-"""What a CLIP-like model must offer, and what makes it fast."""
+"""The interface that a CLIP-like model must offer, and an optional one that makes it fast."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ImageSpec:
     Args:
         size: height and width in pixels.
         mean: subtracted from each channel of an image in [0, 1] (default: OpenAI's CLIP).
-        std: divides each channel after that (default: OpenAI's CLIP).
+        std: divisor of each channel after that (default: OpenAI's CLIP).
         interpolation: ``"bicubic"`` (default), ``"bilinear"``, ``"lanczos"`` or ``"nearest"``; antialiased.
         resize_mode: ``"shortest"`` (default) resizes the short side and crops the center, as CLIP does. ``"squash"``
             ignores the aspect ratio, as SigLIP does. ``"longest"`` resizes the long side and pads.
@@ -70,7 +70,7 @@ def _is_positive_int(value: object) -> bool:
 
 @runtime_checkable
 class ClipLike(Protocol):
-    """A model the library can use. Write these seven members to bring an unusual checkpoint.
+    """A model that the library can use. Implement these seven members to use an unusual checkpoint.
 
     Features are the model's own and are not normalized. ``encode_embeddings`` takes token *embeddings*, so that a learned
     context can replace words. It also takes the ids, because models pool and mask by them. All computation is in eval
@@ -92,12 +92,18 @@ class ClipLike(Protocol):
     def tokenize(self, texts: list[str]) -> Int[Tensor, "k t"]:
         """Return token ids ``(K, T)``, padded to the model's context length.
 
+        Args:
+            texts: K texts.
+
         Returns:
             Token ids ``(K, T)``.
         """
 
     def embed_tokens(self, ids: Int[Tensor, "k t"]) -> Float[Tensor, "k t d"]:
         """Return token embeddings ``(K, T, D)`` without positions.
+
+        Args:
+            ids: token ids ``(K, T)``.
 
         Returns:
             Token embeddings ``(K, T, D)``.
@@ -106,12 +112,19 @@ class ClipLike(Protocol):
     def encode_image(self, pixels: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n e"]:
         """Return features ``(N, E)`` of preprocessed images.
 
+        Args:
+            pixels: preprocessed images ``(N, 3, H, W)``.
+
         Returns:
             Features ``(N, E)`` as the model gives them, not normalized.
         """
 
     def encode_embeddings(self, embeddings: Float[Tensor, "k t d"], ids: Int[Tensor, "k t"]) -> Float[Tensor, "k e"]:
         """Run the text tower on token embeddings and return features ``(K, E)``.
+
+        Args:
+            embeddings: token embeddings ``(K, T, D)`` without positions.
+            ids: token ids ``(K, T)``, which models pool and mask by.
 
         Returns:
             Features ``(K, E)`` as the model gives them, not normalized.
@@ -138,12 +151,19 @@ class CausalBlock(Protocol):
     def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values ``(…, D)`` of the normalized input.
 
+        Args:
+            x: input of the block ``(…, D)``.
+
         Returns:
             Three tensors ``(…, D)``.
         """
 
     def merge(self, x: Tensor, attended: Tensor) -> Tensor:
         """Return the block's output from its input and the attended values, both ``(…, D)``.
+
+        Args:
+            x: input of the block ``(…, D)``.
+            attended: output of the attention ``(…, D)``, before its projection.
 
         Returns:
             The input of the next block ``(…, D)``.
@@ -154,7 +174,7 @@ class CausalBlock(Protocol):
 class CausalTower(Protocol):
     """A causal text tower, block by block: the optional second Protocol, which makes a model fast.
 
-    A model offers it with a method ``causal_tower() -> CausalTower | str``. A string is the reason why there is none.
+    A model offers it with a method ``causal_tower() -> CausalTower | str``. A string gives the reason why it is not available.
 
     A second optional method lets text features be cached: ``text_parts() -> list`` returns the modules, hooks and
     weights that text features depend on. A tuple in that list is read as settings, and compared by value.
@@ -171,6 +191,9 @@ class CausalTower(Protocol):
     def embed(self, ids: Tensor) -> Tensor:
         """Return token embeddings without positions, in the dtype the blocks compute in.
 
+        Args:
+            ids: token ids ``(K, T)``.
+
         Returns:
             Embeddings ``(K, T, D)``.
         """
@@ -178,12 +201,18 @@ class CausalTower(Protocol):
     def pool(self, ids: Tensor) -> Tensor:
         """Return the position ``(K,)`` whose state becomes the feature.
 
+        Args:
+            ids: token ids ``(K, T)``.
+
         Returns:
             Positions ``(K,)``.
         """
 
     def finish(self, x: Tensor) -> Tensor:
         """Return features ``(…, E)`` from the last block's output ``(…, D)`` at the pooled position.
+
+        Args:
+            x: output of the last block ``(…, D)``.
 
         Returns:
             Features ``(…, E)``, not normalized.

@@ -19,7 +19,7 @@ def mirror(module: nn.Module, replace: Mapping[nn.Module, nn.Module]) -> nn.Modu
 
     Args:
         module: the original, which is not changed.
-        replace: submodules of the original, and what takes their place in the copy.
+        replace: submodules of the original, mapped to their replacements in the copy.
 
     Returns:
         The copy.

@@ -33,7 +33,7 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
 
     Args:
         path_or_id: a folder or a hub id, as for ``from_pretrained``.
-        image_spec: replaces the preprocessing that is stored with the weights (default None).
+        image_spec: preprocessing to use instead of the one stored with the weights (default None).
         **kwargs: passed to ``AutoModel.from_pretrained`` (``dtype=``, ``revision=``, …).
 
     Returns:
@@ -41,7 +41,7 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
 
     Raises:
         ValueError: if the weights do not fit the model or could run code.
-        TypeError: if the model is of a class that is not known.
+        TypeError: if the class of the model is unknown.
     """
     try:
         from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
@@ -49,7 +49,7 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
         raise ImportError('load_transformers needs transformers: pip install "tpt_lib[transformers]"') from error
 
     _check_folder(Path(path_or_id))
-    # without an answer, transformers asks on the terminal and waits
+    # without this keyword, transformers asks on the terminal and waits
     trust = {"trust_remote_code": kwargs.pop("trust_remote_code", False)}
     try:
         module, info = AutoModel.from_pretrained(
@@ -83,7 +83,7 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
             f"load_transformers: {str(path_or_id)!r} is a {type(module).__name__}; known classes are {known}"
         )
     tokens, wanted = len(tokenizer), module.config.text_config.vocab_size
-    if tokens < wanted // 2:  # as transformers makes of a folder without the files
+    if tokens < wanted // 2:  # transformers makes such a tokenizer if the folder lacks its files
         raise ValueError(
             f"load_transformers: the tokenizer of {str(path_or_id)!r} knows {tokens} tokens, the model {wanted}; its files "
             "(tokenizer.json) are missing. Download them into the folder"
@@ -92,7 +92,7 @@ def load_transformers(path_or_id: str | Path, *, image_spec: ImageSpec | None = 
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a folder that is missing or holds damaged weights; a name of the hub is left to transformers."""
+    """Refuse a folder that is missing or holds damaged weights. A hub id is left to transformers."""
     if folder.is_file() or (folder.is_absolute() and not folder.exists()):
         raise FileNotFoundError(
             f"load_transformers: {str(folder)!r} is not a folder; pass the one with config.json, or a hub id"

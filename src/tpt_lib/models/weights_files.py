@@ -1,4 +1,4 @@
-"""Look at a file of weights before it is loaded: is it whole, and does it hold as much as its tensors claim?"""
+"""Check a weights file before it is loaded: that it is complete and holds as many bytes as its tensors claim."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def weights_in(folder: Path) -> list[Path]:
 
 
 def check_weights(caller: str, path: Path) -> None:
-    """Refuse a file of weights that cannot be read, or whose tensors claim more than it holds. Reads no weights.
+    """Refuse a weights file that cannot be read, or whose tensors claim more than it holds. Reads no weights.
 
     Args:
         caller: the function to name in errors.
@@ -42,7 +42,7 @@ def check_weights(caller: str, path: Path) -> None:
             with safe_open(path, "pt"):  # compares the header with the size of the file
                 return
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # readers raise what they like on a broken file
+    except Exception as error:  # readers raise errors of any type on a broken file
         raise ValueError(f"{caller}: the weights {str(path)!r} cannot be read: {damage(path, error)}") from error
     check_claims(caller, path, loaded)
 
@@ -53,7 +53,10 @@ def check_claims(caller: str, path: Path, loaded: Any = None) -> None:
     Args:
         caller: the function to name in errors.
         path: the file.
-        loaded: what was loaded from it, which takes no memory yet where a tensor is expanded (default None: not loaded).
+        loaded: the loaded content, in which expanded tensors take no memory yet (default None: not loaded).
+
+    Raises:
+        ValueError: if the file or one of its tensors claims more than it holds.
     """
     size = path.stat().st_size
     if loaded is None and zipfile.is_zipfile(path):
@@ -73,19 +76,19 @@ def check_claims(caller: str, path: Path, loaded: Any = None) -> None:
 
 
 def damage(path: Path, error: Exception) -> str:
-    """Return what is wrong with a file of weights that a reader failed on, and what to do."""
+    """Return what is wrong with a weights file that a reader failed on, and what to do."""
     with path.open("rb") as file:
         start = file.read(64)
     if not start:
         return "the file is empty. Download or save it again"
     if start.startswith(POINTER):
-        return "it is a pointer of Git LFS, not the weights. Get them with 'git lfs pull'"
+        return "it is a Git LFS pointer, not the weights. Get them with 'git lfs pull'"
     if "TorchScript" in str(error):
         return (
             "it is a TorchScript archive. Save its state dict: torch.save(torch.jit.load(path).state_dict(), new_path)"
         )
     if len(start) > 8 and start.isascii() and start.decode().isprintable():
-        return f"it is a text that begins with {start[:24].decode()!r}. Download the weights again"
+        return f"it is a text file that begins with {start[:24].decode()!r}. Download the weights again"
     return (
         "it is cut short or broken, or holds objects that could run code. Download or save it again, as safetensors or as a "
         f"state dict of tensors ({type(error).__name__})"

@@ -27,7 +27,7 @@ def wrap(
         tokenizer: an open_clip tokenizer, a transformers tokenizer or processor, or any function from a list of texts
             to padded ids. Default: CLIP's own, for models with its 49408 tokens. open_clip's ``get_tokenizer(name)``
             also cleans texts as in the model's training, which a bare tokenizer does not.
-        image_spec: how images are preprocessed. Default: what the model or the processor says.
+        image_spec: preprocessing of images. Default: that of the model or of the processor.
 
     Returns:
         The wrapped model. It can be copied and pickled if the model and its tokenizer can.
@@ -56,7 +56,7 @@ def wrap(
     raise TypeError(
         f"wrap: no adapter knows {type(model).__module__}.{type(model).__name__}. Known are open_clip's CLIP, "
         "CustomTextCLIP and CoCa; transformers' CLIPModel, SiglipModel, Siglip2Model, ChineseCLIPModel and "
-        "AltCLIPModel; and modules built like OpenAI's CLIP. For another model write the seven members of "
+        "AltCLIPModel; and modules built like OpenAI's CLIP. For another model, implement the seven members of "
         "tpt_lib.ClipLike (encode_image, tokenize, embed_tokens, encode_embeddings, logit_scale, logit_bias, image_spec): "
         "examples/wrap_your_own.py does it in under 40 lines"
     )

@@ -1,4 +1,4 @@
-"""Measure what ways of prompting need (appendix): data, iterations, parameters and seconds."""
+"""Measure the budgets of ways to prompt (appendix): data, iterations, parameters and seconds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def budget_table(
         image: one image.
         prompts: hand-crafted prompts.
         methods: as for ``compare`` (default: hand-crafted and TPT). CoOp is ``{"CoOp": ("zero_shot", coop)}``.
-        training: number of samples and of iterations that learned prompts were trained with, by the method's name.
+        training: number of samples and of iterations that learned prompts were trained with, by the method's name (default
+            None: unknown).
         **views: the keywords of ``augment_views``.
 
     Returns:
@@ -109,7 +110,7 @@ def strategy_table(
 ) -> Table:
     """Find which ways to prompt are learnable, need no training data, or depend on the input (appendix, table of strategies).
 
-    The answers come from the prompts and from what a method does with them on one image.
+    The answers come from the prompts and from how a method uses them on one image.
 
     Args:
         model, image, prompts, methods: as for ``budget_table``.
@@ -151,7 +152,7 @@ def _all(prompts: Prompts) -> list[ClassPrompts]:
 
 
 def _tuned(found: Prediction) -> int | None:
-    """Return the number of tuned parameters, or None if something else than a context was tuned."""
+    """Return the number of tuned parameters, or None if something other than a context was tuned."""
     if not found.tuned:
         return 0
     return None if found.context is None else found.context.numel()

@@ -132,7 +132,7 @@ def sweep_groups(
 ) -> Table:
     """Find which parameters to tune (figure 4a): a grid of learning rates and steps for each group, next to zero-shot.
 
-    As in the paper, views are made by AugMix by default, and none is left out. ``plot_sweep`` draws the best of each group.
+    As in the paper, views are made by AugMix by default, and all are used. ``plot_sweep`` draws the best of each group.
 
     Args:
         model, images, prompts, labels: as for ``compare``.

@@ -1,4 +1,4 @@
-"""Reproduce figure 3: learn prompts on one dataset, use them on another."""
+"""Reproduce figure 3: learn prompts on one dataset, and use them on another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["relative_improvement", "transfer_matrix"]
 
 
 def relative_improvement(accuracies: Mapping[tuple[str, str], float], zero_shot: Mapping[str, float]) -> Table:
-    """Return the matrix of figure 3: ``(acc − acc_base) / acc_base``, what a prompt from one dataset gains on another.
+    """Return the matrix of figure 3: ``(acc − acc_base) / acc_base``, the gain of a prompt from one dataset on another.
 
     Args:
         accuracies: accuracy for each pair (source, target). A method without a source, such as TPT, uses its own name as one.
@@ -88,10 +88,10 @@ def transfer_matrix(
         targets: sets to evaluate on. A source is not evaluated on the target of its own name, as in the paper.
         out: folder for the learned prompts in CoOp's format and for a run file per target, which ``Report.read`` takes.
         shots: number of images per class to learn from (default 16).
-        context: initial context, as for ``class_prompts`` (default: CoOp's 16 random tokens).
+        context: initial context, as for ``class_prompts`` (default None: CoOp's 16 random tokens).
         fit: function that learns the prompt (default ``fit_coop`` with 200 epochs, CoOp's number for 16 shots);
             ``fit_cocoop`` with ``context="a photo of a"`` is the right half of the figure.
-        seed: determines the shots, the initial context and learning (default 0).
+        seed: seed of the shots, the initial context and learning (default 0).
         **evaluation: the keywords of ``evaluate`` (``seeds=``, ``num_workers=``, ``n_views=``, …).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Draw images with what each method said about them."""
+"""Draw images with the answer of each method."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_gallery"]
 
-LONGEST = 34  # characters of a line under an image
+LONGEST = 34  # most characters of a line under an image
 COLUMNS = 4
 SIDE, GAP, TITLE, LINE = 1.8, 0.15, 0.25, 0.14  # of an image, between images, above them, and of an answer, in inches
 
 
 def plot_gallery(images: Sequence[ImageLike], truths: Sequence[str], answers: Mapping[str, Sequence[str]]) -> Figure:
-    """Draw a gallery: each image under its true class, with what each method said, in green where it is right.
+    """Draw a gallery: each image under its true class, with the answer of each method, in green if it is right.
 
     Args:
         images: the images, anything ``read_image`` takes.
@@ -38,8 +38,8 @@ def plot_gallery(images: Sequence[ImageLike], truths: Sequence[str], answers: Ma
     if not images or {len(truths), *map(len, answers.values())} != {len(images)}:
         numbers = {name: len(said) for name, said in answers.items()}
         raise ValueError(
-            f"plot_gallery: want one truth and one answer of each method for every image, and at least one image, but there "
-            f"are {len(images)} images, {len(truths)} truths and answers {numbers}"
+            f"plot_gallery: every image needs one truth and one answer of each method, and there must be at least one image, "
+            f"but got {len(images)} images, {len(truths)} truths and answers {numbers}"
         )
     rows, cell = math.ceil(len(images) / COLUMNS), SIDE + GAP
     tall = TITLE + SIDE + LINE * len(answers) + GAP

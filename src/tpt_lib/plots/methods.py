@@ -1,4 +1,4 @@
-"""Draw what methods gain and cost."""
+"""Draw the accuracy and the cost of methods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_methods"]
 
 BASELINE = "zero-shot"
-NEAR = 8  # points between a name and what it names, up to which no line leads there
+NEAR = 8  # distance in points up to which no line connects a name and its point
 DIRECTIONS = ((1, 0), (0, 1), (0, -1), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 PLACES = [(radius * x, radius * y) for radius in (6, 14, 22, 32, 44) for x, y in DIRECTIONS]
 
@@ -39,7 +39,7 @@ def plot_methods(table: Table) -> Figure:
     rows = [row for row in table.rows if row.get("accuracy") is not None and row.get("seconds") is not None]
     if "method" not in table.columns or not rows:
         raise ValueError(
-            "plot_methods: want a table that compare returned for images with labels, with the columns method, accuracy and "
+            "plot_methods: table must be what compare returned for images with labels, with the columns method, accuracy and "
             f"seconds; its columns are {table.columns}"
         )
     names = [row["method"] for row in rows]
@@ -53,7 +53,7 @@ def plot_methods(table: Table) -> Figure:
     for at in lines:
         axes.axhline(at, color=BEFORE, linewidth=1, linestyle="--", zorder=0)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.draw_without_rendering()  # gives everything its place
+    figure.draw_without_rendering()  # sets the positions of everything
     _label(axes, names, list(zip(costs, accuracies, strict=True)), lines)
     return figure
 

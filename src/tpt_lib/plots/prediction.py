@@ -1,4 +1,4 @@
-"""Draw what tuning did to one image."""
+"""Draw the effect of tuning on one image."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def plot_prediction(
     truth: str | None = None,
     top: int = 5,
 ) -> Figure:
-    """Draw what tuning did to one image (as in appendix A.7).
+    """Draw the effect of tuning on one image, as in appendix A.7.
 
     The upper row has the image and its likeliest classes before and after tuning. The lower row has the probabilities of
     every class in each view, with the selected views in blue.
 
     Args:
-        prediction: what ``tpt_predict`` said about one image.
+        prediction: what ``tpt_predict`` returned for one image.
         image: the image, anything ``read_image`` takes.
         before: logits of the views ``(N, K)`` before tuning: ``class_logits(model, features, encode_prompts(model, prompts))``.
         after: the same after tuning, with ``encode_prompts(model, prompts, prediction.context)``.
@@ -52,7 +52,7 @@ def plot_prediction(
     """
     if prediction.before is None or prediction.selected is None or prediction.logits.ndim != 1:
         raise ValueError(
-            "plot_prediction: needs one image's prediction with a before and an after, as tpt_predict makes it, but got "
+            "plot_prediction: prediction must be that of one image before and after tuning, as tpt_predict returns it, but got "
             f"{prediction!r}"
         )
     for name, logits in (("before", before), ("after", after)):

@@ -23,8 +23,8 @@ def plot_reliability(report: Report, *, bins: int = 15) -> Figure:
     """Draw accuracy over confidence in bins: a panel per dataset and method, with the share of samples per bin below.
 
     A bin's accuracy is blue, pale blue above its mean confidence (underconfident). Where confidence exceeds accuracy, the
-    excess is red (overconfident). Seeds are pooled; the corner shows the calibration error of what is drawn. The panel of a
-    method whose confidences are shares of votes is empty.
+    excess is red (overconfident). Seeds are pooled; the corner shows the calibration error of the pooled samples. The panel of
+    a method whose confidences are shares of votes is empty.
 
     Args:
         report: the report of one run or several.

@@ -23,16 +23,16 @@ COLORS = (BEFORE, AFTER, PUBLISHED, RIGHT, WRONG, "#805ad5", "#319795", "#b7791f
 def plot_stream(
     correct: Mapping[str, Sequence[bool] | Tensor] | Sequence[Row], *, window: int = 100, title: str = ""
 ) -> Figure:
-    """Draw the accuracy of each method over a stream: the mean of the last images, and dashed that of all so far.
+    """Draw the accuracy of each method over a stream: the mean of the last images, and, dashed, that of all so far.
 
     Both begin when the window is full. A method that learns rises; one that collapses, such as on a stream sorted by class,
     falls.
 
     Args:
-        correct: for each method whether each image was right, in the order of the stream; or the rows of one seed of a run,
-            by their positions in the stream if they have any. Rows without a result or without a truth are left out.
+        correct: for each method whether its answer to each image was right, in the order of the stream; or the rows of one seed
+            of a run, by their positions in the stream if they have any. Rows without a result or without a truth are left out.
         window: number of images in the running mean (default 100; all images if there are fewer).
-        title: title of the figure (default none).
+        title: title of the figure (default: no title).
 
     Returns:
         The figure.
@@ -47,7 +47,9 @@ def plot_stream(
     series = {name: torch.as_tensor(values).float() for name, values in outcomes.items()}
     lengths = {name: values.numel() for name, values in series.items()}
     if not series or min(lengths.values()) < 1 or any(values.ndim != 1 for values in series.values()):
-        raise ValueError(f"plot_stream: there must be a method or more, each with an image or more, but got {lengths}")
+        raise ValueError(
+            f"plot_stream: there must be at least one method, each with at least one image, but got {lengths}"
+        )
     window = min(window, *lengths.values())
     figure = new_figure(5.2, 3.2)
     axes = figure.subplots()

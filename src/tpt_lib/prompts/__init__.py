@@ -1,4 +1,4 @@
-"""Class names and templates to prompts, and where their contexts come from."""
+"""Build prompts from class names and templates, and load, save and draw their contexts."""
 
 from tpt_lib.prompts.checkpoints import load_prompt, save_prompt
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts, conditional_context

@@ -1,4 +1,4 @@
-"""What the text tower made of some prompts, kept for the next image."""
+"""Cache what the text tower computed for prompts, for the next image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 class TextCache:
     """Values by key, each valid while the model's fingerprint is the same.
 
-    A cache has its own lock, so that threads build a value once. Copies and pickles of it are empty: graphs cannot travel.
+    A cache has its own lock, so that threads build a value once. Copies and pickles are empty, because graphs cannot be copied.
     """
 
     def __init__(self) -> None:

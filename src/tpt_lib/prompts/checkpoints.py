@@ -1,4 +1,4 @@
-"""CoOp and CoCoOp checkpoints, read without running anything in them."""
+"""Load and save CoOp and CoCoOp checkpoints, without running any code in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NET_KEYS = [f"meta_net.{layer}.{part}" for layer in ("linear1", "linear2") for p
 
 
 def load_prompt(path: PathLike) -> LearnedPrompt:
-    """Load a CoOp or CoCoOp checkpoint as those projects save it, without running anything in it.
+    """Load a CoOp or CoCoOp checkpoint as those projects save it, without running any code in it.
 
     Args:
         path: a file with a dict that has ``state_dict``, or with the state dict itself; it holds ``ctx``, and CoCoOp's
@@ -27,6 +27,10 @@ def load_prompt(path: PathLike) -> LearnedPrompt:
 
     Returns:
         The learned context, for ``class_prompts(model, names, context=…)``.
+
+    Raises:
+        FileNotFoundError: if the file is missing.
+        ValueError: if the file cannot be read, is not such a checkpoint, or holds values that do not fit or are not finite.
     """
     loaded = load_checkpoint(Path(path))
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
@@ -61,12 +65,12 @@ def _check_shapes(path: str, state: dict[str, Any]) -> None:
         if not fit or not state[key].is_floating_point():
             raise ValueError(
                 f"load_prompt: in {path!r} {key!r} is {state[key].dtype} of shape {shape[key]}, which does not fit; ctx is "
-                f"floats (L, D) or (K, L, D), here {shape['ctx']}, and meta_net goes from the image features' width to D"
+                f"floats (L, D) or (K, L, D), here {shape['ctx']}, and meta_net maps the image features' width to D"
             )
         if not state[key].isfinite().all():
             raise ValueError(
-                f"load_prompt: in {path!r} {key!r} is not all finite: learning diverged, or the file is damaged. Learn the "
-                "prompt again, with a lower learning rate"
+                f"load_prompt: in {path!r} {key!r} has NaN or infinite values: learning diverged, or the file is damaged. "
+                "Learn the prompt again, with a lower learning rate"
             )
 
 
@@ -78,8 +82,8 @@ def save_prompt(
     Args:
         path: destination; written atomically.
         prompt: the prompts, or a learned context.
-        epoch: number of the epoch; CoOp's loader prints it.
-        val_result: accuracy in percent; CoOp's loader prints it.
+        epoch: number of the epoch (default 0); CoOp's loader prints it.
+        val_result: accuracy in percent (default 0); CoOp's loader prints it.
         **more: further entries of the file.
 
     >>> save_prompt(f"{folder}/model.pth.tar", tpt_lib.prompts.LearnedPrompt(torch.zeros(4, 256)))
@@ -102,7 +106,7 @@ def save_prompt(
 
 
 class _Inert:
-    """Replaces any class in a checkpoint that is not data: it is made and filled, but never run."""
+    """Replaces any class in a checkpoint that is not data. It is created and filled, but never run."""
 
     def __new__(cls, *_: Any, **__: Any) -> _Inert:
         return super().__new__(cls)
@@ -116,7 +120,7 @@ def _inert_dict(*_: Any) -> dict[Any, Any]:
 
 
 def load_checkpoint(path: Path) -> Any:
-    """Return what a file holds, without running anything in it."""
+    """Return the content of a file, without running any code in it."""
     if not path.is_file():
         raise FileNotFoundError(f"load_prompt: there is no file {str(path)!r}")
     check_claims("load_prompt", path)
@@ -140,7 +144,7 @@ def _loaded(path: Path) -> Any:
             stand_ins = []
         with safe_globals(stand_ins):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # readers raise what they like on a broken file
+    except Exception as error:  # readers raise errors of any type on a broken file
         raise ValueError(
             f"load_prompt: {str(path)!r} cannot be read as a checkpoint of tensors: {damage(path, error)}"
         ) from error

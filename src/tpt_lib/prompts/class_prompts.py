@@ -1,4 +1,4 @@
-"""Class names and a template to prompts with a context that can be tuned."""
+"""Build prompts with a context that can be tuned from class names and a template."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["ClassPrompts", "class_prompts", "conditional_context"]
 class ClassPrompts:
     """One prompt per class, split into context, name and rest on token ids. Made by ``class_prompts`` and never changed.
 
-    What the text tower makes of prompts is kept with them until the model changes. Copies and pickles start without it.
+    Text features are cached with the prompts until the model changes. Copies and pickles start with an empty cache.
 
     Attributes:
         model: the model whose tokens these are.
         names: the class names as given.
         ids: token ids ``(K, T)``, with a placeholder where a position is free.
-        roles: what each position is ``(K, T)``: 1 context, 2 name, 0 the rest (start, punctuation, end, padding).
+        roles: role of each position ``(K, T)``: 1 context, 2 name, 0 the rest (start, punctuation, end, padding).
         lengths: number of tokens including the end of text ``(K,)``.
         prefix: number of leading positions that do not depend on the class.
         context: the initial context in float32, ``(L, D)``, or ``(K, L, D)`` where it is class-specific.
@@ -52,10 +52,10 @@ class ClassPrompts:
     cache: TextCache = field(default_factory=TextCache, init=False, repr=False)
 
     def forget(self) -> None:
-        """Drop the text features kept with these prompts.
+        """Drop the text features cached with these prompts.
 
-        Changes of weights, modules and hooks are noticed without it. Only a write through ``.data``, which PyTorch does not
-        record, needs this call.
+        Changes of weights, modules and hooks are noticed without this call. Only a write through ``.data``, which PyTorch does
+        not record, needs it.
         """
         self.cache.clear()
 
@@ -74,20 +74,24 @@ def class_prompts(
     r"""Build prompts :math:`\{\mathbf p; y_i\}` for a list of classes (section 3.1).
 
     The context is the tokens of the template's words, except the word that holds ``{}`` and punctuation at the very end.
-    What touches the name is never context.
+    Anything that touches the name is never context.
 
     Args:
         model: the model whose tokenizer and token embedding are used.
         names: one or more class names; ``_`` is read as a space.
         template: a text with one ``{}``, anywhere; or several, whose text features are averaged and normalized as CLIP does.
             Methods that tune a context take one template.
-        context: where the context starts, if not at the template's words: other words, a tensor ``(L, D)`` or
-            class-specific ``(K, L, D)``, or what ``load_prompt`` returned. Words, and tensors of another length than the
-            template's context, replace all its words.
-        name_tokens: embeddings ``(K, M, D)`` to use, and to tune, instead of the names' own tokens.
+        context: initial context (default None: the template's words). Other words, a tensor ``(L, D)`` or class-specific
+            ``(K, L, D)``, or what ``load_prompt`` returned. Words, and tensors of another length than the template's context,
+            replace all its words.
+        name_tokens: embeddings ``(K, M, D)`` to use, and to tune, instead of the names' own tokens (default None).
 
     Returns:
         The prompts.
+
+    Raises:
+        TypeError: if the model, the names, the context or the name tokens are of a wrong type.
+        ValueError: if a name is empty or too long, a template has not exactly one ``{}``, or a shape does not fit.
 
     >>> prompts = class_prompts(model, ["cat", "red_panda"])
     >>> prompts.context.shape, prompts.roles[1, :9].tolist()
@@ -111,7 +115,7 @@ def class_prompts(
 
 
 def check_prompts(caller: str, prompts: object) -> None:
-    """Refuse what ``class_prompts`` did not return, such as bare names."""
+    """Refuse anything that ``class_prompts`` did not return, such as bare names."""
     if not isinstance(prompts, ClassPrompts):
         raise TypeError(
             f"{caller}: prompts must be what class_prompts(model, names) returned, but got {kind_of(prompts)}; the order of "
@@ -184,14 +188,14 @@ def conditional_context(prompts: ClassPrompts, image_features: Float[Tensor, "*b
     if image_features.shape[-1] != wanted:
         raise ValueError(
             f"conditional_context: CoCoOp's network (meta_net.linear1.weight) takes image features of width {wanted}, but got "
-            f"{image_features.shape[-1]}; the checkpoint is of another model"
+            f"{image_features.shape[-1]}; the checkpoint belongs to another model"
         )
     shift = prompts.meta_net(image_features.float())
     return prompts.context + shift.reshape(*batch, *(1,) * (prompts.context.ndim - 1), -1)
 
 
 def is_learned(prompts: ClassPrompts) -> bool:
-    """Return whether the prompts hold anything but the embeddings of words."""
+    """Return whether the prompts hold anything other than the embeddings of words."""
     if prompts.meta_net is not None or prompts.name_tokens is not None or prompts.context.ndim == 3:
         return True
     return not torch.equal(_words(prompts.model, prompts), prompts.context)
@@ -216,7 +220,7 @@ def _check_shapes(prompts: ClassPrompts) -> None:
         )
     if names is not None and ((prompts.roles == NAME).sum(dim=1) != names.shape[1]).any():
         raise ValueError(
-            "class_prompts: free name tokens need a template whose {} stands alone, as in 'a photo of a {} .'"
+            "class_prompts: free name tokens need a template in which {} is a word of its own, as in 'a photo of a {} .'"
         )
     if prompts.meta_net is not None and prompts.meta_net.bias2.shape != (width,):
         raise ValueError(

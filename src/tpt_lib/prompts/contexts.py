@@ -1,4 +1,4 @@
-"""Contexts that do not come from words: random ones, and those that CoOp and CoCoOp learned."""
+"""Contexts that are not words: random ones, and those that CoOp and CoCoOp learned."""
 
 from __future__ import annotations
 
@@ -35,8 +35,11 @@ class MetaNet:
     def to(self, device: torch.device) -> MetaNet:
         """Copy the network to a device.
 
+        Args:
+            device: the device.
+
         Returns:
-            The network there; this one stays where it is.
+            A new network on the device. This one does not change.
         """
         return MetaNet(*(part.to(device) for part in self.parts))
 
@@ -52,14 +55,14 @@ class LearnedPrompt:
 def gaussian_context(
     model: ClipLike, length: int, *, sigma: float = 0.02, seed: int = 0, n_classes: int | None = None
 ) -> Float[Tensor, "*k l d"]:
-    r"""Draw embeddings from :math:`\mathcal N(0, \sigma^2)`, where CoOp and Bongard problems start.
+    r"""Draw embeddings from :math:`\mathcal N(0, \sigma^2)`, the initial context of CoOp and of Bongard problems.
 
     Args:
         model: gives the width ``D``.
         length: number of tokens ``L``.
         sigma: standard deviation (default 0.02, that of CLIP's own token embeddings).
-        seed: determines the draw, on any device (default 0).
-        n_classes: number of classes K, for a class-specific ``(K, L, D)`` instead of ``(L, D)``.
+        seed: seed of the draw (default 0). The draw is the same on every device.
+        n_classes: number of classes K, for a class-specific context (default None: one context for all classes).
 
     Returns:
         A context ``(L, D)`` or ``(K, L, D)`` on the model's device.

@@ -1,4 +1,4 @@
-"""Templates to token ids, and which token is context and which is name. Tokens decide, never words: see ``split``."""
+"""Turn templates into token ids, and find which tokens are context and which are name; see ``split``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Template:
     def parse(cls, text: str) -> Template:
         if text.count("{}") != 1 or set("{}") & set(text.replace("{}", "")):
             raise ValueError(
-                f"class_prompts: a template holds {{}} once, where the class name goes, but got {text!r}; "
+                f"class_prompts: a template must contain {{}} exactly once, for the class name, but got {text!r}; "
                 "for example 'a photo of a {}.'"
             )
         words = text.split()
@@ -34,11 +34,12 @@ class Template:
         return cls(tuple(words[:at]), words[at], tuple(words[at + 1 :]))
 
     def with_context(self, words: list[str]) -> Template:
-        """Other context words in the place of this template's, which must all lie on one side of the name."""
+        """Return the template with other context words. Its own must all be on one side of the name."""
         if self.before and self.after:
             raise ValueError(
-                f"class_prompts: the template {self.fill('{}')!r} has context on both sides of the name, so where would "
-                f"the {len(words)} given context tokens go? Give as many as the template has, or a one-sided template"
+                f"class_prompts: the template {self.fill('{}')!r} has context on both sides of the name, so it is not "
+                f"clear where the {len(words)} given context tokens go. Pass as many as the template has, or a one-sided "
+                "template"
             )
         if not self.after:
             return replace(self, before=tuple(words))
@@ -54,7 +55,7 @@ _PUNCTUATION = ".,;:!?\"'()[]"
 
 @dataclass(frozen=True)
 class Split:
-    """Token ids ``(K, T)``, the role of each position, and the tokens up to and with the end of text ``(K,)``."""
+    """Token ids ``(K, T)``, the role of each position, and the number of tokens including the end of text ``(K,)``."""
 
     ids: Int[Tensor, "k t"]
     roles: Int[Tensor, "k t"]
@@ -65,7 +66,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Specials:
-    """What a tokenizer puts around a text, read off the empty text: ``start`` tokens, then ``end``, then padding."""
+    """The tokens that a tokenizer adds to a text, read from the empty text: ``start`` tokens, then ``end``, then padding."""
 
     empty: list[int]
     start: int
@@ -76,7 +77,7 @@ class Specials:
         return cls(empty, next(i for i, (e, a) in enumerate(zip(empty, letter, strict=True)) if e != a))
 
     def bodies(self, model: ClipLike, texts: list[str]) -> list[list[int]]:
-        """The tokens of each text without start, end and padding."""
+        """Return the tokens of each text without start, end and padding."""
         return [self.body(row) for row in model.tokenize(texts).tolist()] if texts else []
 
     def body(self, row: list[int]) -> list[int]:
@@ -84,7 +85,7 @@ class Specials:
         return row[self.start : row.index(end, self.start) if end in row[self.start :] else None]
 
     def intrudes(self, row: list[int]) -> bool:
-        """Whether a start or end token stands where text should."""
+        """Return whether there is a start or end token inside the text."""
         body = self.body(row)
         left = row[self.start + len(body) :]
         as_empty = left in (self.empty[self.start :][: len(left)], self.empty[len(self.empty) - len(left) :])
@@ -92,11 +93,11 @@ class Specials:
 
 
 def split(model: ClipLike, template: Template, names: list[str]) -> Split:
-    """The prompts' ids, cut by comparing each prompt's tokens with those of its beginnings.
+    """Return the prompts' ids and roles, found by comparing each prompt's tokens with those of its beginnings.
 
-    A beginning that ends between two words has the prompt's own first tokens. So ``len(tokens("a photo of a"))`` positions
-    are context whatever the name, and the name runs to ``len(tokens("a photo of a kite"))``, or, where the name merges with
-    the punctuation behind it, to the end of that token.
+    Tokens decide, never words. A beginning that ends between two words has the first tokens of the prompt. So
+    ``len(tokens("a photo of a"))`` positions are context whatever the name is. The name ends at
+    ``len(tokens("a photo of a kite"))``, or, if it merges with the punctuation after it, at the end of that token.
     """
     specials = Specials.of(model)
     texts = [template.fill(name) for name in names]
@@ -136,7 +137,7 @@ def split(model: ClipLike, template: Template, names: list[str]) -> Split:
 
 
 def placeholder(model: ClipLike) -> str:
-    """A word of exactly one token, to hold the place of a learned one."""
+    """Return a word of exactly one token, to hold the place of a learned token."""
     specials = Specials.of(model)
     for word in ("X", "a", "the", "."):
         if len(specials.bodies(model, [" ".join([word] * 4)])[0]) == 4:
@@ -150,7 +151,7 @@ def _check_row(model: ClipLike, specials: Specials, template: Template, name: st
     if specials.intrudes(row):
         raise ValueError(
             f"class_prompts: the class {short(name)} holds text that the tokenizer reads as its start or end token; "
-            "take it out of the name"
+            "remove it from the name"
         )
     full = specials.start + len(specials.body(row)) >= len(row) - 2
     if full and model.tokenize([text[:-1]]).tolist()[0] == row:
@@ -165,5 +166,5 @@ def _common(a: list[int], b: list[int]) -> int:
 
 
 def short(name: str) -> str:
-    """A name for a message, however long it is."""
+    """Return a name for a message, shortened if it is long."""
     return repr(name if len(name) <= 40 else re.sub(r"\s+", " ", name[:40]) + "…")

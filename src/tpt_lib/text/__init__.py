@@ -1,4 +1,4 @@
-"""Prompts to text features, exactly, at a fraction of the usual cost."""
+"""Compute the text features of prompts, exactly, at a fraction of the usual cost."""
 
 from tpt_lib.text.choose import text_engine
 from tpt_lib.text.encode import encode_prompts

@@ -65,7 +65,7 @@ def _last_in_grid(grid: Grid, query: Tensor, together: Tensor, heads: int) -> Te
 def _dot_product(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, fused: bool) -> Tensor:
     """Attend with a mask that is added to the scores, in one launch if ``fused``.
 
-    What is not fused can be pulled back for a batch of gradients together: torch has no batching rule for fused backwards.
+    Attention that is not fused can pull back a batch of gradients together; torch has no batching rule for the fused backward.
     """
     if fused:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

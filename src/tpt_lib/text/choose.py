@@ -1,4 +1,4 @@
-"""Which engine computes text features: the packed one, if the tower allows it and is proven right, else the full-length one."""
+"""Choose the engine of text features: packed, if the tower allows it and passes a comparison, else full-length."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def text_engine(model: ClipLike, prompts: ClassPrompts) -> str:
 
 
 def open_tower(model: ClipLike, engine: Engine, fingerprint: Fingerprint | None) -> CausalTower | str:
-    """Open the model's causal text tower, or say in words why the full-length engine is used.
+    """Open the model's causal text tower, or return the reason why the full-length engine is used.
 
     An open tower is kept while the fingerprint is the same, because looking at a mask waits for an accelerator.
     """
@@ -98,7 +98,7 @@ def choose_tower(
 
 
 def _known_proof(model: ClipLike, fingerprint: Fingerprint | None) -> bool | None:
-    """Return what the last proof said, None if there is none for the tower as it is now."""
+    """Return the result of the last proof, or None if there is none for the tower's present structure."""
     if fingerprint is None:
         return None
     structure, proven = _proofs.get(model, (None, False))
@@ -106,7 +106,7 @@ def _known_proof(model: ClipLike, fingerprint: Fingerprint | None) -> bool | Non
 
 
 def _prove(tower: CausalTower, model: ClipLike, prompts: ClassPrompts) -> bool:
-    """Compare both engines on the shortest and the longest prompt; done once for each structure of a tower."""
+    """Compare both engines on the shortest and the longest prompt. Done once per structure of a tower."""
     ends = torch.stack([prompts.lengths.argmin(), prompts.lengths.argmax()])
     context = prompts.context[None, None] if prompts.context.ndim == 2 else prompts.context[None]
     name_tokens = None if prompts.name_tokens is None else prompts.name_tokens[None]

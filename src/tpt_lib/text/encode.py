@@ -1,7 +1,7 @@
 r"""Text features :math:`\mathbf t_i = \mathbf E_{\mathrm{text}}(\{\mathbf p; y_i\})`, differentiable in the context.
 
 Two engines give the same numbers: ``full_length`` runs the model's own forward on full-length prompts; ``packed``, for causal
-towers, computes what classes share once and nothing that no feature depends on.
+towers, computes what classes share once, and only what a feature depends on.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def encode_prompts(
     Args:
         model: the model the prompts were made for.
         prompts: what ``class_prompts`` returned.
-        context: ``(*batch, *prompts.context.shape)``; by default the prompts' own.
-        name_tokens: free name tokens ``(*batch, K, M, D)`` where the prompts have any; by default the prompts' own.
-        engine: ``"packed"`` or ``"full_length"`` forces one; ``text_engine`` tells which one ``"auto"`` uses.
+        context: ``(*batch, *prompts.context.shape)`` (default None: the prompts' own).
+        name_tokens: free name tokens ``(*batch, K, M, D)``, if the prompts have any (default None: the prompts' own).
+        engine: ``"packed"`` or ``"full_length"`` forces one; ``text_engine`` returns which one ``"auto"`` (default) uses.
         chunk: number of classes whose graph is held at the same time. With more classes, a backward pass computes each
-            chunk's graph again. By default as many as have 8192 packed tokens, or 32 full-length prompts.
+            chunk's graph again. The default None holds as many as have 8192 packed tokens, or 32 full-length prompts.
         layout: how the packed engine groups classes for attention. ``"ragged"`` has a group for each length, without padding;
             ``"padded"`` has few padded groups, so that it launches few operations. The default ``"auto"`` is ``"ragged"`` on a
             CPU and ``"padded"`` elsewhere. Affects speed and memory, not results.
@@ -74,8 +74,8 @@ def encode_prompts(
         return encoder(context, name_tokens)
     if context is not None or name_tokens is not None:
         raise ValueError(
-            f"encode_prompts: these prompts have {1 + len(prompts.others)} templates, so a context or name tokens of which? "
-            "Encode prompts of one template"
+            f"encode_prompts: these prompts have {1 + len(prompts.others)} templates, so they take no context or name "
+            "tokens. Encode prompts of one template"
         )
     total = encoder(None, None)
     for one in prompts.others:
@@ -86,7 +86,7 @@ def encode_prompts(
 
 @dataclass(frozen=True)
 class TextEncoder:
-    """A model's text tower opened for some prompts: a function of context and name tokens, for the length of one call."""
+    """A model's text tower opened for some prompts: a function of context and name tokens, valid for one call."""
 
     model: ClipLike
     prompts: ClassPrompts
@@ -115,7 +115,7 @@ class TextEncoder:
         return features.reshape(*batch, *features.shape[1:])
 
     def plan(self, batch: int) -> Plan:
-        """Return the parts of the classes that are encoded together for a batch of contexts, kept with the prompts."""
+        """Return the parts of the classes that are encoded together for a batch of contexts, cached with the prompts."""
         packed = not isinstance(self.tower, str)
         size = min(len(self.prompts.names), class_chunk(self.prompts, batch, self.chunk, not packed))
 
@@ -175,7 +175,7 @@ def check_model(model: ClipLike, prompts: ClassPrompts) -> None:
 
 
 def class_chunk(prompts: ClassPrompts, batch: int, chunk: int | None, full_length: bool) -> int:
-    """Return how many classes' graph is held at the same time for a batch of contexts."""
+    """Return the number of classes whose graph is held at the same time for a batch of contexts."""
     if chunk is None and full_length:
         return max(1, ROWS_A_GRAPH // max(1, batch))
     longest = int(prompts.lengths.max()) - prompts.prefix

@@ -17,12 +17,12 @@ def compute_dtypes(model: ClipLike) -> set[torch.dtype]:
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype | None:
-    """Return the dtype that autocast computes in on the tensor's device, None where it is off."""
+    """Return the dtype that autocast computes in on the tensor's device, or None if it is off."""
     return torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else None
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
-    """Return the same tensor, whose gradient is multiplied by ``factor`` on its way back."""
+    """Return the same tensor, whose gradient is multiplied by ``factor`` in the backward pass."""
     x = x.view_as(x)
     if x.requires_grad:
         x.register_hook(lambda gradient: gradient * factor)

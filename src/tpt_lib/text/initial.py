@@ -1,4 +1,4 @@
-"""Text features at the prompts' own context, which every image starts from: computed once and kept with the prompts."""
+"""Text features at the prompts' own context, where every image starts. They are computed once and cached with the prompts."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class InitialText:
 
     features: Float[Tensor, "k e"]
     leaves: list[Tensor] = field(repr=False)
-    graph: Tensor = field(repr=False)  # the features again; a backward() of the caller must not reach it
+    graph: Tensor = field(repr=False)  # the features with their graph, which a backward() of the caller must not reach
     together: bool = False  # whether the gradients of a batch of images are pulled back in one backward pass
 
     def gradients(self, upstream: Float[Tensor, "k e"]) -> list[Tensor]:
-        """Return the gradients in the context, and in free name tokens if there are any, from that in the features."""
+        """Return the gradients in the context, and in free name tokens if there are any, from the gradient in the features."""
         with torch.inference_mode(False):
             return list(torch.autograd.grad(self.graph, self.leaves, upstream, retain_graph=True))
 
     def gradients_of_each(self, upstream: Float[Tensor, "b k e"]) -> list[Tensor]:
-        """Return the same for several images, each with the batch dimension in front."""
+        """Return ``gradients`` for several images, each tensor with the batch dimension in front."""
         if self.together and len(upstream) > 1:
             return list(torch.func.vmap(lambda one: tuple(self.gradients(one)))(upstream))
         return [torch.stack(found) for found in zip(*map(self.gradients, upstream), strict=True)]
 
 
 def initial_text(encoder: TextEncoder) -> InitialText:
-    """Return the text features at the prompts' own context with their graph, kept while the weights stay the same.
+    """Return the text features at the prompts' own context with their graph, cached while the weights stay the same.
 
     Every image starts here, so a step of TPT costs one backward pass through this graph and one forward pass.
     """
@@ -61,12 +61,15 @@ def initial_text(encoder: TextEncoder) -> InitialText:
 def start_features(
     model: ClipLike, prompts: ClassPrompts, image_features: Float[Tensor, "*b n e"]
 ) -> Float[Tensor, "*b k e"]:
-    """Return the text features that an image starts from, without gradient; a CoCoOp context is that of row 0.
+    """Return the text features that an image starts from, without gradient. A CoCoOp context is computed from row 0.
 
     Args:
         model: the model the prompts were made for.
         prompts: what ``class_prompts`` returned.
         image_features: normalized features of the views ``(N, E)``, or of several images ``(B, N, E)``.
+
+    Returns:
+        Text features ``(K, E)``, or ``(B, K, E)``.
     """
     check_model(model, prompts)
     batch = image_features.shape[:-2]
@@ -82,7 +85,7 @@ def start_features(
 def keep_features(
     model: ClipLike, prompts: ClassPrompts, known: Float[Tensor, "k e"] | None = None
 ) -> Float[Tensor, "k e"]:
-    """Return the text features of prompts, kept without a graph; ``known`` ones take the place of any others."""
+    """Return the text features of prompts, cached without a graph. ``known`` features replace cached ones."""
     if known is not None:
         prompts.cache.drop(("features", autocast_dtype(prompts.context)))
     build = torch.no_grad()(lambda: encode_prompts(model, prompts) if known is None else known)
@@ -90,7 +93,7 @@ def keep_features(
 
 
 def keep(model: ClipLike, prompts: ClassPrompts, key: Hashable, build: Callable[[], T]) -> T:
-    """Return what ``build`` makes of the text tower, kept with the prompts under ``key`` while the weights stay the same."""
+    """Return what ``build`` computes, cached with the prompts under ``key`` while the text tower's weights stay the same."""
     return _keep(prompts, key, text_fingerprint(model), build)
 
 

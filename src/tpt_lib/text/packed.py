@@ -1,8 +1,8 @@
-"""The packed text engine: what all classes share is computed once, and nothing that no feature depends on.
+"""The packed text engine: compute what all classes share once, and only what a feature depends on.
 
 In a causal tower, positions before the class name do not see it: they are computed once, not K times. From the name to the
 end of text, the tokens of all classes are packed without padding, and attend to [shared prefix; own]. Nothing after the end
-is computed, and the last block at the end of each text only.
+is computed, and the last block is computed only at the end of each text.
 """
 
 from __future__ import annotations

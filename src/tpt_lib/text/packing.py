@@ -1,6 +1,6 @@
 """How the tokens of some classes are packed: the prefix that all share once, then each class's own, shortest class first.
 
-All that a call of the packed engine needs to know about prompts is computed here, on the prompts' device, and kept.
+Everything that the packed engine needs to know about prompts is computed here, on the prompts' device, and cached.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tpt_lib.prompts.class_prompts import ClassPrompts
 from tpt_lib.text.place_tokens import Place, free_places
 
 Layout = Literal["ragged", "padded"]
-FEW = 64  # tokens up to which one masked product is faster than attention in groups
-MOST_PADDING = 3  # how many times as many cells a padded group may have as its classes have tokens to attend to
+FEW = 64  # number of tokens up to which one masked product is faster than attention in groups
+MOST_PADDING = 3  # largest number of cells in a padded group per token that its classes attend to
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Packing:
     places: list[Place]
     ends: Tensor  # where each class's text ends in the packing
     seen: Tensor | None  # for few tokens: which ones (columns) each one (row) attends to
-    grids: list[Grid]  # the groups of the padded layout, which has at least one, and the ragged none
-    cells: Tensor | None  # where the grids' queries, one grid after the other, hold each packed token
+    grids: list[Grid]  # the groups of the padded layout; empty for the ragged layout and for few tokens
+    cells: Tensor | None  # where each packed token is among the queries of all grids, in order
 
     @classmethod
     def of(cls, prompts: ClassPrompts, part: Tensor, layout: Layout) -> Packing:
@@ -113,7 +113,7 @@ def _grids(lengths: list[int], prefix: int) -> tuple[list[Grid], Tensor]:
 
 
 def _grid(lengths: list[int], width: int, prefix: int, first: int, *, with_prefix: bool) -> tuple[Grid, Tensor]:
-    """Return the grid of classes whose tokens begin at ``first``, and the packed token of each query, -1 where none is."""
+    """Return the grid of classes whose tokens begin at ``first``, and the packed token of each query, -1 for padding."""
     own = torch.tensor(lengths)[:, None]
     columns = torch.arange(width)
     queries = torch.where(columns < own, first + own.cumsum(0) - own + columns, -1)

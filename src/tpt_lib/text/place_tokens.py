@@ -1,4 +1,4 @@
-"""Learned tokens placed where a prompt leaves room for them."""
+"""Put learned tokens at the free positions of prompts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpt_lib.prompts.templates import CONTEXT, NAME
 
 @dataclass(frozen=True)
 class Place:
-    """Where some of the learned tokens go: token ``source[i]`` of all that are learned replaces token ``at[i]``."""
+    """Where some of the learned tokens go: learned token ``source[i]`` replaces token ``at[i]``."""
 
     at: Tensor
     source: Tensor

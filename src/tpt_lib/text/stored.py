@@ -1,4 +1,4 @@
-"""Text features on disk: those of a large vocabulary are computed once, and loaded by the next process."""
+"""Save and load text features, so that those of a large vocabulary are computed only once."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FORMAT = "tpt_lib text features 1"
 
 
 def save_text_features(model: ClipLike, prompts: ClassPrompts, path: PathLike) -> None:
-    """Store the prompts' text features in a safetensors file; they are computed in chunks if they are not kept yet.
+    """Save the prompts' text features to a safetensors file. They are computed in chunks if they are not cached yet.
 
     Args:
         model: the model the prompts were made for.
         prompts: what ``class_prompts`` returned; not those of CoCoOp, whose features depend on the image.
-        path: the file; written atomically.
+        path: destination; written atomically.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog", "red panda"])
     >>> save_text_features(model, prompts, folder / "names.safetensors")
@@ -48,7 +48,7 @@ def save_text_features(model: ClipLike, prompts: ClassPrompts, path: PathLike) -
 
 
 def load_text_features(model: ClipLike, prompts: ClassPrompts, path: PathLike) -> None:
-    """Keep stored text features with the prompts, as if they had been computed.
+    """Load text features from a file and cache them with the prompts, as if they had been computed.
 
     Args:
         model: the model the prompts were made for. Its text tower must be that of the file.
@@ -56,7 +56,7 @@ def load_text_features(model: ClipLike, prompts: ClassPrompts, path: PathLike) -
         path: a file that ``save_text_features`` wrote.
 
     Raises:
-        ValueError: if the file is of another text tower or of other prompts, or no such file at all.
+        ValueError: if the file belongs to another text tower or other prompts, or ``save_text_features`` did not write it.
 
     >>> prompts, again = (tpt_lib.class_prompts(model, ["cat", "dog"]) for _ in range(2))
     >>> save_text_features(model, prompts, folder / "names.safetensors")
@@ -73,7 +73,7 @@ def load_text_features(model: ClipLike, prompts: ClassPrompts, path: PathLike) -
             features = file.get_tensor("features") if "features" in file.keys() else None  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
-            f"load_text_features: {path} is not a whole safetensors file ({error}); store it again"
+            f"load_text_features: {path} is not a complete safetensors file ({error}); save it again"
         ) from error
     if features is None or known.get("format") != FORMAT:
         raise ValueError(f"load_text_features: {path} was not written by save_text_features")
@@ -91,7 +91,7 @@ def _identity(caller: str, model: ClipLike, prompts: ClassPrompts) -> dict[str, 
     fingerprint = text_fingerprint(model)
     if fingerprint is None:
         raise ValueError(
-            f"{caller}: this model has no text_parts(), so it cannot be told whether stored features are its own; add that "
+            f"{caller}: this model has no text_parts(), so stored features cannot be matched with it; add that "
             "method, or compute the features again"
         )
     if prompts.meta_net is not None:

@@ -19,24 +19,24 @@ from tpt_lib.tiny.model import load_tiny
 from tpt_lib.views.augment import augment_views
 
 METHODS = ("zero_shot", "view_average", "tpt", "zero", "mta", "tps")
-SHOWN = 4  # drawings that are fixed, and drawings that are broken, in the figure
+SHOWN = 4  # number of fixed and of broken drawings in the figure
 
 
 def demo(
     *, style: str = "noto-v1", n: int | None = 300, seed: int = 0, out: str | Path = "tpt_demo.png"
 ) -> dict[str, Any]:
-    """Classify drawings by several methods, print how they differ from zero-shot, and draw what each said.
+    """Classify drawings with several methods, print how they differ from zero-shot, and draw the answers of each.
 
     The views of a drawing are encoded once for all methods.
 
     Args:
         style: one of the styles of ``load_tiny_drawings`` (default ``"noto-v1"``).
         n: number of drawings (default 300; None for all).
-        seed: determines their choice and the views (default 0).
+        seed: seed of their choice and of the views (default 0).
         out: file of the figure (default ``"tpt_demo.png"``).
 
     Returns:
-        What was printed, as numbers: ``n``, ``seconds`` of the views and features of a drawing, and ``methods``: for each its
+        The printed numbers: ``n``, ``seconds`` per drawing for views and features, and ``methods``: for each its
         ``accuracy``, ``fixed`` and ``broken`` (indices of drawings), ``p`` (McNemar's test) and ``seconds`` per drawing.
 
     Raises:
@@ -121,7 +121,7 @@ def _changed(told: dict[str, Any]) -> list[int]:
 
 
 def _can_draw(out: Path) -> bool:
-    """Return whether there will be a figure, and refuse a file that it could not be written to."""
+    """Return whether a figure can be drawn, and refuse a file that it cannot be written to."""
     try:
         require_matplotlib()
     except ImportError as error:

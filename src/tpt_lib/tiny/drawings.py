@@ -27,8 +27,8 @@ def load_tiny_drawings(style: str = "noto-v1", *, n: int | None = None, seed: in
 
     Args:
         style: ``"noto-v1"`` (default, color), ``"emojione-monotone"`` or ``"fluent-emoji-high-contrast"`` (black and white).
-        n: number of drawings, chosen at random (default all, one of each name).
-        seed: determines the choice (default 0).
+        n: number of drawings, chosen at random (default None: all, one of each name).
+        seed: seed of the choice (default 0).
 
     Returns:
         An ``EvalSet`` of (pixels ``(3, 96, 96)``, label), whose classes are all the names.
@@ -50,11 +50,11 @@ def load_tiny_drawings(style: str = "noto-v1", *, n: int | None = None, seed: in
 def load_tiny_bongard(seed: int = 0, *, n: int = 60) -> EvalSet:
     """Load Bongard problems made of emoji: positives share one of Unicode's categories, negatives a sibling category.
 
-    An example is fruit against vegetables, or birds against bugs. Styles are mixed. Each problem has six images and one query
+    Examples are fruit against vegetables, and birds against bugs. Styles are mixed. Each problem has six images and one query
     on either side, all of different names.
 
     Args:
-        seed: determines the problems (default 0).
+        seed: seed of the problems (default 0).
         n: number of problems (default 60).
 
     Returns:

@@ -21,7 +21,7 @@ from tpt_lib.models.protocol import ImageSpec
 __all__ = ["load_tiny"]
 
 FOLDER = files("tpt_lib.tiny")
-SIZE, CONTEXT, SPREAD = 32, 32, 0.02  # pixels, tokens, the deviation of token embeddings as CLIP starts
+SIZE, CONTEXT, SPREAD = 32, 32, 0.02  # pixels, tokens, and CLIP's initial standard deviation of token embeddings
 SPEC = ImageSpec((SIZE, SIZE), mean=(0.5,) * 3, std=(0.5,) * 3)
 SCALE, TOKENS = ".scale", "token_embedding.weight"
 
@@ -49,7 +49,7 @@ def load_tiny() -> ModuleClip:
 
 
 def new_clip() -> Any:
-    """Return the architecture with fresh weights, and with token embeddings that are the same every time."""
+    """Return the architecture with new random weights. The token embeddings are the same every time."""
     from open_clip.model import CLIP
 
     module = CLIP(
@@ -64,9 +64,9 @@ def new_clip() -> Any:
 
 
 def pack(module: Any) -> dict[str, Tensor]:
-    """Return the weights as they are stored: matrices in 8 bits with a scale for each row.
+    """Return the weights as they are stored: matrices in 8 bits with a scale per row.
 
-    Token embeddings are not trained, and not stored.
+    Token embeddings are neither trained nor stored.
     """
     packed: dict[str, Tensor] = {}
     for name, weight in module.state_dict().items():
@@ -101,7 +101,7 @@ def known() -> dict[str, Any]:
 def tokenize(texts: list[str]) -> Tensor:
     """Return CLIP's token ids ``(K, T)``, and warn about words that no caption had.
 
-    Words that all texts share are taken for a template, and not warned about.
+    Words that all texts share are taken as a template, and give no warning.
     """
     found = Counter(word for text in texts for word in dict.fromkeys(strange_words(text)))
     strange = [word for word, count in found.items() if count < len(texts)]
@@ -123,7 +123,7 @@ def strange_words(text: str) -> list[str]:
 @cache
 def _patterns() -> tuple[re.Pattern[str], frozenset[str]]:
     names = sorted(known()["names"], key=len, reverse=True)
-    placeholder = {"x"}  # stands for learned tokens
+    placeholder = {"x"}  # the placeholder of learned tokens
     return re.compile(rf"(?<!\w)({'|'.join(map(re.escape, names))})(?!\w)"), frozenset(known()["words"]) | placeholder
 
 

@@ -1,4 +1,4 @@
-"""Checks of what callers give to ``tune_prompt``: features, and functions of their own with what these return."""
+"""Check the arguments of ``tune_prompt``: features, and a caller's functions with what they return."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tpt_lib.types import OptimizerFactory, Select, kind_of
 
 
 def check_start(prompts: ClassPrompts, features: Tensor, steps: int) -> None:
-    """Refuse prompts, features and numbers of steps that nothing can be tuned with."""
+    """Refuse prompts, features and numbers of steps that cannot be used."""
     check_one_template("tune_prompt", prompts)
     floats = isinstance(features, Tensor) and features.is_floating_point()
     if not floats or features.ndim not in (2, 3) or 0 in features.shape:
         raise ValueError(
             "tune_prompt: image_features must be floats of shape (N, E), or (B, N, E) for several images, but got "
-            f"{kind_of(features)}; encode_views returns what is wanted"
+            f"{kind_of(features)}; encode_views returns such features"
         )
     if steps < 0:
         raise ValueError(f"tune_prompt: steps must be 0 or more, but got {steps}")
@@ -35,13 +35,13 @@ def check_start(prompts: ClassPrompts, features: Tensor, steps: int) -> None:
 
 
 def check_features(unit: bool, features: Tensor) -> None:
-    """Refuse features unless all are of unit length; ``unit`` is what ``are_unit`` found, so that it is read once."""
+    """Refuse features unless all are of unit length. ``unit`` is the result of ``are_unit``, so that it is read once."""
     if not unit:
         check_unit("tune_prompt", "image_features", features)
 
 
 def check_selections(select: Select, selections: Sequence[Tensor], views: int) -> None:
-    """Refuse what a ``select`` returned for each image, unless it is indices of different views."""
+    """Refuse the selections of each image unless they are indices of different views."""
     wanted = (
         f"tune_prompt: select must return the indices of one or more of the {views} views as a tensor of ints (M,), "
     )
@@ -61,7 +61,7 @@ def check_selections(select: Select, selections: Sequence[Tensor], views: int) -
 
 
 def check_scalar(role: str, function: Callable[..., Any], of: str, value: Any, *, attached: bool) -> Tensor:
-    """Return what an objective or a regularizer returned, if it is a scalar that gradients can pass."""
+    """Return the value of an objective or a regularizer, if it is a scalar that gradients can pass."""
     if not isinstance(value, Tensor) or value.ndim != 0 or not value.is_floating_point():
         raise ValueError(
             f"tune_prompt: {role} must return a scalar, a float tensor of shape (), but {function_name(function)} returned "

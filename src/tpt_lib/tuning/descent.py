@@ -23,16 +23,16 @@ def descend(
     *,
     stacked: bool = False,
 ) -> tuple[list[Tensor], Bool[Tensor, " b"]]:
-    """Minimize B independent losses, each over its own leaves with its own optimizer, one step for each item of ``steps``.
+    """Minimize B independent losses, each over its own leaves with its own optimizer, one step per item of ``steps``.
 
-    Convention: where a loss, a gradient or what a step made is not finite, the leaves get back their values ``before``. There
-    is no synchronization with an accelerator in the loop.
+    Convention: if a loss, a gradient or the result of a step is not finite, the leaves are reset to their values ``before``.
+    The loop does not synchronize with an accelerator.
 
     Args:
         leaves: the tensors of each problem, which change in place.
         before: their values before the first step.
-        optimizers: an optimizer of each problem's leaves.
-        steps: what ``gradients`` is called with, such as ``range(steps)`` or batches of data.
+        optimizers: one optimizer for each problem's leaves.
+        steps: arguments of ``gradients``, one per step, such as ``range(steps)`` or batches of data.
         gradients: returns the losses ``(B,)`` and the gradients of each problem's leaves, None where one is not used.
         on_step: called after each step with its item and the losses before it.
         stacked: whether all problems share one list of leaves and one optimizer, which must be elementwise. Leaves, values
@@ -84,7 +84,7 @@ def warn_not_applied(caller: str, applied: Tensor, *, lr: float | None = None) -
     if not applied.all():
         hint = "" if lr is None else f"; the learning rate is {lr:g}, and a smaller one may help"
         warnings.warn(
-            f"{caller}: a loss or gradient was not finite in {int((~applied).sum())} of {len(applied)} cases; what was to be "
-            f"tuned there is left as it was{hint}",
+            f"{caller}: a loss or gradient was not finite in {int((~applied).sum())} of {len(applied)} cases; those are left "
+            f"unchanged{hint}",
             stacklevel=3,
         )

@@ -21,13 +21,13 @@ class FreeTokens:
     """The context of every image, and its free name tokens if there are any, as leaves of one or of several optimizers.
 
     Elementwise optimizers step all images together: an element's step depends on its own gradients only, so each image gets
-    what it would get alone. With any other, each image has leaves and an optimizer of its own.
+    the same step as alone. With any other optimizer, each image has its own leaves and its own optimizer.
 
     Attributes:
         leaves: for each optimizer, its leaves: the context, then the names.
-        before: what they were.
-        optimizers: one for all images, or one for each.
-        stacked: whether there is one for all, whose leaves have the images in front.
+        before: their initial values.
+        optimizers: one for all images, or one per image.
+        stacked: whether there is one for all, whose leaves have the images as first dimension.
     """
 
     leaves: list[list[Tensor]]
@@ -46,17 +46,17 @@ class FreeTokens:
 
     @property
     def values(self) -> list[Tensor]:
-        """The tokens now, each with the images in front, which gradients can be asked for."""
+        """The current tokens, each with the images in front, as leaves that require gradients."""
         if self.stacked:
             return [leaf.detach().requires_grad_() for leaf in self.leaves[0]]
         return [torch.stack(parts).detach().requires_grad_() for parts in zip(*self.leaves, strict=True)]
 
     def of_each(self, gradients: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Return gradients that have the images in front as the optimizers take them."""
+        """Return gradients, given with the images in front, in the layout of the optimizers' leaves."""
         return [list(gradients)] if self.stacked else [list(own) for own in zip(*gradients, strict=True)]
 
     def where(self, applied: Tensor) -> list[Tensor]:
-        """Return the tokens of every image, as they were where tuning was not applied."""
+        """Return the tokens of every image; those before tuning where it was not applied."""
         before = self.before[0] if self.stacked else [torch.stack(parts) for parts in zip(*self.before, strict=True)]
         pairs = zip(self.values, before, strict=True)
         return [torch.where(over(applied, now), now.detach(), old) for now, old in pairs]

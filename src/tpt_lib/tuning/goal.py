@@ -36,7 +36,7 @@ class KeptViews:
 
 @dataclass(frozen=True)
 class Goal:
-    """The functions that say what is minimized. The library's own take all images together, those of a caller one by one."""
+    """The functions that define what is minimized. The library's own take all images together, a caller's one at a time."""
 
     model: ClipLike
     objective: Objective

@@ -1,4 +1,4 @@
-"""Tune few of many classes: those that the views of an image find plausible. All others keep their initial features."""
+"""Tune few of many classes: those that are plausible in the views of an image. All others keep their initial features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Shortlist:
 
     Attributes:
         classes: their indices, in ascending order ``(B, S)``.
-        encoders: one for each image.
+        encoders: one per image.
     """
 
     classes: Int[Tensor, "b s"]
@@ -30,7 +30,7 @@ class Shortlist:
 
     @classmethod
     def of(cls, encoder: TextEncoder, classes: Tensor) -> Shortlist:
-        """Return encoders of some of the classes that an encoder is of."""
+        """Return a shortlist of some classes of an encoder."""
         parts = [some_prompts(encoder.prompts, own) for own in classes.cpu()]
         return cls(classes, [open_encoder(encoder.model, part, layout=encoder.layout) for part in parts])
 
@@ -45,11 +45,11 @@ class Shortlist:
         return torch.stack([checkpoint(encoder, *own, **again) for encoder, *own in calls])
 
     def take(self, values: Float[Tensor, "b k *rest"]) -> Float[Tensor, "b s *rest"]:
-        """Return the values of these classes from those of all."""
+        """Return the values of the shortlist from those of all classes."""
         return values.gather(1, self._like(values))
 
     def put(self, values: Float[Tensor, "b k *rest"], own: Float[Tensor, "b s *rest"]) -> Float[Tensor, "b k *rest"]:
-        """Return the values of all classes with those of these replaced."""
+        """Return the values of all classes with those of the shortlist replaced."""
         return values.scatter(1, self._like(values), own)
 
     def _like(self, values: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def some_prompts(prompts: ClassPrompts, classes: Int[Tensor, " s"]) -> ClassProm
 
 
 def check_shortlist(shortlist: int | None, classes: int, regularizer: Regularizer | None) -> None:
-    """Refuse a number of classes that is none, and a regularizer that needs the features of all classes."""
+    """Refuse an invalid number of classes, and a regularizer that needs the features of all classes."""
     if shortlist is None:
         return
     if isinstance(shortlist, bool) or not isinstance(shortlist, int) or not 1 <= shortlist <= classes:
@@ -84,6 +84,6 @@ def check_shortlist(shortlist: int | None, classes: int, regularizer: Regularize
         name = function_name(regularizer)
         raise ValueError(
             f"tune_prompt: the regularizer {name} is a function of the text features of all classes, but a shortlist tunes "
-            f"{shortlist} of them only. Leave shortlist out; or, if {name} may be given the features of some classes, say "
-            f"so with {name}.works_on_part = True"
+            f"only {shortlist} of them. Leave shortlist out; or, if {name} may be given the features of some classes, set "
+            f"{name}.works_on_part = True"
         )

@@ -1,4 +1,4 @@
-"""Test-time prompt tuning: the views of an image to a context tuned to it."""
+"""Test-time prompt tuning: tune a context to the views of an image."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class TuneOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """What tuning found for one image; for a batch, every tensor has the batch dimension in front.
+    """The result of tuning for one image; for a batch, every tensor has the batch dimension in front.
 
     Attributes:
         context: the tuned context, of the prompts' shape, float32.
         name_tokens: the tuned name tokens ``(K, M, D)`` where names are free, else None.
         text_features: normalized features of the tuned prompts ``(K, E)``.
         initial_features: the same before tuning.
-        losses: the loss before each step, and after the last ``(steps + 1,)``.
-        selected: indices of the views that the loss was computed on ``(M,)``; in a batch, -1 where an image has fewer.
+        losses: the loss before each step and after the last ``(steps + 1,)``.
+        selected: indices of the views that the loss was computed on ``(M,)``; in a batch, padded with -1 if an image has fewer.
         applied: False where a loss, a gradient or a text feature was not finite, at any step or after the last. The prompt
             of that image is left as it was.
         shortlist: the classes that were tuned ``(S,)``, in ascending order; None if all were.
@@ -95,24 +95,31 @@ def tune_prompt(
         model: the model.
         prompts: where tuning starts; a CoCoOp context is first shifted by the feature of row 0, the plain image.
         image_features: normalized features of the views ``(N, E)``, or of the views of several images ``(B, N, E)``.
-        context: another start than the prompts' own, ``(…, *prompts.context.shape)``. The paper's code fed CoCoOp's network
-            the feature as the model gives it, not normalized: ``conditional_context(prompts, model.encode_image(x)[0])``.
+        context: initial context ``(…, *prompts.context.shape)`` (default None: the prompts' own). The paper's code gave
+            CoCoOp's network the model's feature, not normalized: ``conditional_context(prompts, model.encode_image(x)[0])``.
         objective: function from the selected views' logits ``(M, K)`` to a scalar (default ``marginal_entropy``).
-        regularizer: function from the text features ``(K, E)`` to a scalar that is added to the objective.
-        select: function from the logits of all views ``(N, K)`` to the indices ``(M,)`` of those to use.
+        regularizer: function from the text features ``(K, E)`` to a scalar that is added to the objective (default None).
+        select: function from the logits of all views ``(N, K)`` to the indices ``(M,)`` of those to use (default
+            ``select_confident``).
         steps: number of steps (default 1); 0 leaves the prompt as it is.
         lr: learning rate (default 5e-3).
-        optimizer: called as ``optimizer([context], lr=lr)``; AdamW's other settings are PyTorch's, as in the paper's code.
-        on_step: called after each step with its number, the losses before it ``(B,)`` and the new contexts ``(B, …)``.
+        optimizer: called as ``optimizer([context], lr=lr)`` (default AdamW, with PyTorch's other settings, as in the paper's
+            code).
+        on_step: called after each step with its number, the losses before it ``(B,)`` and the new contexts ``(B, …)`` (default
+            None).
         layout: that of ``encode_prompts``. With ``"padded"``, which is the default on an accelerator, the gradients of all
             images also pass the text tower together. Affects speed and memory, not results.
-        shortlist: number of classes that are tuned, for thousands of classes; by default all. They are those with the largest
+        shortlist: number of classes to tune, for thousands of classes (default None: all). They are those with the largest
             softmax in any kept view or in row 0, at the initial context. The loss uses the initial logits of all others, and
-            their features stay as they are, so results are approximate. A ``regularizer`` is then given the features of these
-            classes, and must say ``regularizer.works_on_part = True``.
+            their features do not change, so results are approximate. A ``regularizer`` is then given the features of these
+            classes, and must have ``regularizer.works_on_part = True``.
 
     Returns:
         The tuned context and its text features.
+
+    Raises:
+        ValueError: if prompts, features, steps or shortlist cannot be used, or a given function returns a wrong value.
+        TypeError: if ``optimizer`` does not return an optimizer.
 
     >>> prompts = tpt_lib.class_prompts(model, ["cat", "dog", "red panda"])
     >>> views = torch.nn.functional.normalize(torch.randn(64, 256), dim=-1)
@@ -126,7 +133,7 @@ def tune_prompt(
     with torch.inference_mode(False), torch.enable_grad():
         views = image_features.detach().float().clone().reshape(-1, *image_features.shape[-2:])
         unit = are_unit(views)
-        if views.device.type == "cpu" or not goal.batched:  # elsewhere it is read with the other flags, at the end
+        if views.device.type == "cpu" or not goal.batched:  # elsewhere the flag is read with the others, at the end
             check_features(bool(unit), views)
         encoder = open_encoder(model, prompts, layout=layout)
         start = _start(prompts, views, context)
@@ -172,7 +179,7 @@ class Task:
     listed: Shortlist | None = None
 
     def of_all(self, before: Tensor, own: Tensor) -> Tensor:
-        """Return values of all classes from those of the tuned ones; what belongs to no class is given back as it is."""
+        """Return values of all classes from those of the tuned ones. Values that belong to no class are returned unchanged."""
         return own if self.listed is None or before.shape == own.shape else self.listed.put(before, own)
 
 
@@ -185,7 +192,7 @@ def _of_all_classes(
 
 
 def _minimize(task: Task, steps: int, on_step: Callable[[int, Tensor, Tensor], None] | None) -> Tuned:
-    """Take the steps, and put what they lead to where everything is finite."""
+    """Take the steps, and keep their results where everything is finite."""
     goal, kept, tokens = task.goal, task.kept, task.tokens
     own_untuned = task.first[0].detach()
 
@@ -241,13 +248,13 @@ def _without_graph(encoder: TextEncoder, start: list[Tensor]) -> Tensor:
 
 
 def _initial(encoder: TextEncoder, images: int) -> tuple[Tensor, PullBack]:
-    """Return text features ``(B, K, E)`` before the first step, and what takes gradients in them to the tokens."""
+    """Return text features ``(B, K, E)`` before the first step, and a function that pulls gradients back to the tokens."""
     initial = initial_text(encoder)
     return initial.features.expand(images, *initial.features.shape), initial.gradients_of_each
 
 
 def _current(encode: TextEncoder | Shortlist, tokens: FreeTokens) -> tuple[Tensor, PullBack]:
-    """Return the same at the images' own tokens."""
+    """Return the same for each image's current tokens."""
     values = tokens.values
     text = encode(values[0], values[1] if len(values) > 1 else None)
     return text, lambda upstream: list(torch.autograd.grad(text, values, upstream))

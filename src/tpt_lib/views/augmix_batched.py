@@ -1,7 +1,7 @@
 """Apply AugMix to all views together, for an accelerator: its cost per operation is paid once, whatever the number of views.
 
-Nine operations are two. Autocontrast, equalize, posterize and solarize map each level by a table. The others move pixels and
-interpolate between the four nearest.
+The nine operations reduce to two. Autocontrast, equalize, posterize and solarize map each level by a table. The others move
+pixels and interpolate between the four nearest.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def move(images: Tensor, offsets: Tensor) -> Tensor:
 def _neighbors(offset: Tensor, own: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the pixels before and after ``own + offset``, where between them it is, and whether it is inside the image.
 
-    Offsets are small, so float32 is exact enough for them where it would not be for places.
+    Offsets are small, so float32 is exact enough for them, as it would not be for positions.
     """
     whole = offset.floor()
     before = own + whole

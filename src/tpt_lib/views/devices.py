@@ -43,7 +43,7 @@ def fill(out: Tensor, plain: Callable[..., None], batched: Callable[..., None], 
 
 
 def upload(x: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor from the CPU to a device. CUDA waits for no earlier work, which it does for memory that is not pinned."""
+    """Copy a tensor from the CPU to a device. For CUDA, the memory is pinned, so that the copy waits for no earlier work."""
     if device.type != "cuda":
         return x.to(device)
     return x.pin_memory().to(device, non_blocking=True)

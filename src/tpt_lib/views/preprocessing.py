@@ -13,7 +13,7 @@ from tpt_lib.views.reading import read_image
 
 __all__ = ["preprocess"]
 
-LONGEST = 16  # longer images, in sides of the center crop, are cut before they are resized
+LONGEST = 16  # images longer than this many sides of the center crop are cut before they are resized
 
 
 def preprocess(image: ImageLike, spec: ImageSpec) -> Float[Tensor, "3 h w"]:
@@ -43,9 +43,9 @@ def mean_and_std(spec: ImageSpec, device: torch.device) -> tuple[Tensor, Tensor]
 
 
 def plain_view(pixels: Tensor, spec: ImageSpec, mean: Tensor, std: Tensor) -> Tensor:
-    """Preprocess 8-bit pixels of the CPU with PIL, as the published models are evaluated, and normalize on another device.
+    """Preprocess 8-bit pixels on the CPU with PIL, as the published models are evaluated, and normalize on another device.
 
-    What is copied to the device are bytes, so the view is the same on every device.
+    Bytes are copied to the device, so the view is the same on every device.
     """
     return upload(_resized_levels(pixels, spec), mean.device).float().div_(255).sub_(mean).div_(std)
 

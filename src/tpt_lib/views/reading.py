@@ -29,11 +29,11 @@ class MissingImageError(ImageError, FileNotFoundError):
 
 
 class UnreadableImageError(ImageError, OSError):
-    """Raised if the system failed to read a file, or had no memory for it. That may pass, and the image may be good."""
+    """Raised if the system failed to read a file, or had no memory for it. The failure may be temporary, and the image good."""
 
 
 def are_several(images: Images) -> bool:
-    """Return whether these are several images. Every function that takes images asks here.
+    """Return whether these are several images. Every function that takes images follows this rule.
 
     Args:
         images: one image, anything ``read_image`` takes; or several.
@@ -66,7 +66,7 @@ def image_at(images: Images, index: int) -> ImageLike:
 
 
 def each_image(images: Images) -> Iterator[ImageLike]:
-    """Yield images one by one; a single image once. Each item of a dataset is read when it is asked for."""
+    """Yield each image; a single image is yielded once. Items of a dataset are read lazily."""
     several: Images = images if are_several(images) else [images]  # type: ignore[list-item]
     return (image_at(several, i) for i in range(count_images(several)))
 

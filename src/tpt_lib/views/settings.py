@@ -68,7 +68,7 @@ class ViewSettings:
         return cls(**{**options, "seed": as_seed(options.get("seed", 0))})  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON can write them.
+        """Return the settings as JSON types.
 
         Returns:
             Names and values. Equal settings give equal JSON. A function as recipe is given by its name and a digest of its

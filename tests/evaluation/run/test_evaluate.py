@@ -148,7 +148,7 @@ reward = MethodEntry("rlcf", "RLCF", tpt_predict, needs=("features", "reward"))
         ({"n_views": 0}, ValueError, "n_views must be an int of at least 1"),
         ({"methods": {}}, ValueError, "evaluate: methods is empty; pass one or more"),
         ({"methods": "tpd"}, ValueError, "there is no method 'tpd'; there are .*tpt"),
-        ({"methods": ["tpt", tpt_predict]}, ValueError, "evaluate: two methods have one name; pass a dict"),
+        ({"methods": ["tpt", tpt_predict]}, ValueError, "evaluate: two methods have the same name; pass a dict"),
         ({"methods": {"TDA": online}}, TypeError, "evaluate: 'TDA': a state must be a dataclass of tensors, but it is a int"),
         ({"methods": {"RLCF": reward}}, ValueError, "evaluate: 'RLCF' needs a reward; pass reward="),
         ({"seeds": ()}, ValueError, "evaluate: at least one seed and a batch_size of 1 are needed, but got 0 seeds"),
@@ -164,7 +164,7 @@ reward = MethodEntry("rlcf", "RLCF", tpt_predict, needs=("features", "reward"))
         ({"methods": {"CoOp": NAMES[::-1]}}, ValueError, "prompts of 'CoOp' have the classes of the dataset in another order"),
         ({"methods": {"TPT": functools.partial(tpt_predict, n_veiws=4)}}, TypeError, "'TPT': unknown keyword 'n_veiws'"),
         ({"methods": functools.partial(tpt_predict, stepz=4)}, TypeError, "'stepz'; did you mean 'steps'?"),
-        ({"methods": {"none": {}}}, TypeError, "a method is a name, a function"),
+        ({"methods": {"none": {}}}, TypeError, "a method must be a name, a function"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_before_the_file_is_touched(change, kind, message, tmp_path, no_shape_checks):
@@ -260,7 +260,7 @@ def test_a_preset_is_asked_for_and_recorded(tmp_path):
     assert asked["methods"] == named["methods"]
     note = "imagenet-a: settings of the methods' authors for imagenet-a: C weight=20.0; T defaults"
     assert note in own.notes()
-    with pytest.raises(ValueError, match="have no settings for 'noise', but for imagenet"):
+    with pytest.raises(ValueError, match="have no settings for 'noise', only for imagenet"):
         evaluated("other.jsonl", "noise", preset="dataset")
     assert not (tmp_path / "other.jsonl").exists()
 

@@ -361,7 +361,7 @@ class Seen:
         ),
         ({"methods": {"mine": counting}}, TypeError, "evaluate: 'mine': a state must be a dataclass of tensors"),
         ({"methods": functools.partial(tda, alfa=1)}, TypeError, "'TDA': unknown keyword 'alfa'; did you mean 'alpha'"),
-        ({"methods": functools.partial(onzeta, expected=0)}, ValueError, "onzeta: pass expected="),
+        ({"methods": functools.partial(onzeta, expected=0)}, ValueError, "onzeta: expected must be"),
         (
             {"methods": {"mine": ("tda", "two")}},
             ValueError,

@@ -54,8 +54,8 @@ def test_what_the_rows_need(root, tmp_path):
         "RLCF, reward ViT-L/14, 3 steps": "needs a second CLIP: reward=, --reward"
     }
     for options, says in {
-        "cocoop": "has no network of CoCoOp, so it is not what cocoop wants; pass it as coop",
-        "coop": "has a network of CoCoOp, so it is not what coop wants; pass it as cocoop",
+        "cocoop": "has no network of CoCoOp, so it is not a checkpoint for cocoop; pass it as coop",
+        "coop": "has a network of CoCoOp, so it is not a checkpoint for coop; pass it as cocoop",
     }.items():
         other = files["coop" if options == "cocoop" else "cocoop"]
         with pytest.raises(ValueError, match=says):

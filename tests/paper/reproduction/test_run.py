@@ -165,7 +165,9 @@ def test_too_little_disk_is_said_before_the_work(root, tmp_path, monkeypatch):
     monkeypatch.setattr(fill_store.shutil, "disk_usage", lambda _: usage)
     little = plan(root, out=tmp_path / "out")
     assert "10 bytes are free" in repr(little)
-    with pytest.raises(OSError, match=r"reproduce: 60\.6 kB are needed, but the disk of .* has 10 bytes; make room"):
+    with pytest.raises(
+        OSError, match=r"reproduce: 60\.6 kB are needed, but the disk of .* has 10 bytes free; make room"
+    ):
         reproduce(little)
     assert not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""Estimate what an experiment costs before it runs: measure one image and one step, count what is left."""
+"""Estimate the cost of an experiment before it runs: measure one image and one step, and count what is left."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def encoding_cost(model: ClipLike, image: Any, recipe: str, views: int) -> Encod
         options: Any = {"recipe": recipe, "n_views": n_views}
         try:
             made = augment_views(image, model.image_spec, **options)
-        except (ValueError, OSError):  # the run records it as an error; here any image does
+        except (ValueError, OSError):  # the run records the error; the estimate can use any image
             made = augment_views(torch.zeros(3, 375, 500, dtype=torch.uint8), model.image_spec, **options)
         return encode_views(model, made.to(device))
 
@@ -60,7 +60,7 @@ def encoding_cost(model: ClipLike, image: Any, recipe: str, views: int) -> Encod
 
 
 def step_cost(model: ClipLike, classes: Sequence[str], views: int) -> float:
-    """Measure the seconds of one step of TPT on one image, once the text features at the initial context are there."""
+    """Measure the seconds of one step of TPT on one image, after the text features at the initial context are computed."""
     device = device_of(model)
     prompts = class_prompts(model, classes)
     height, width = model.image_spec.size
@@ -80,7 +80,7 @@ def seconds_of_problem(model: ClipLike, problem: Problem) -> float:
 
 
 def images_left(store: Path, model: str, seeds: Collection[int], n: int) -> int:
-    """Return how many images of a store are still to be encoded, over all seeds."""
+    """Return the number of images of a store that are still to be encoded, over all seeds."""
     if not (store / INDEX).is_file():
         return n * len(seeds)
     index = read_index("plan_experiment", store)
@@ -89,6 +89,6 @@ def images_left(store: Path, model: str, seeds: Collection[int], n: int) -> int:
 
 
 def rows_left(out: Path, n: int) -> int:
-    """Return how many rows a run file of ``n`` samples still lacks."""
+    """Return the number of rows that a run file of ``n`` samples still lacks."""
     done = len(complete_lines(out.read_bytes())) - 1 if out.is_file() else 0
     return n - min(n, max(0, done))

@@ -1,4 +1,4 @@
-"""What can be reproduced, as data: the rows and columns of the paper's tables and figures, with the settings of each row."""
+"""Define what can be reproduced: the rows and columns of the paper's tables and figures, with the settings of each row."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Row:
     """One row of an experiment: a method with its settings.
 
     Attributes:
-        name: its published name, by which its numbers are found.
+        name: its published name, which its numbers are looked up by.
         method: the name of the method in the registry; for Bongard problems that of the solver.
         settings: keywords of the method; ``fraction`` is that of the confidence selection.
-        contexts: prompts of the row if not the dataset's own: ``"coop"`` and ``"cocoop"`` are learned ones, ``"coop 2"``
+        contexts: prompts of the row, if not those of the dataset: ``"coop"`` and ``"cocoop"`` are learned ones, ``"coop 2"``
             the second of several, ``"templates"`` OpenAI's 80. Predictions of several are averaged.
         views: number of views.
         recipe: recipe of the views (default: the dataset's).
-        variants: recipe of the views of ImageNet-A, -V2, -R and -Sketch, if it is another.
+        variants: recipe of the views of ImageNet-A, -V2, -R and -Sketch, if it differs.
         varies: what differs between the runs of an experiment with several seeds.
         steps: number of steps of prompt tuning per image, for the estimate of the time.
         reward: the published second model, for methods that need one.
         preset: whether to use its authors' settings for each dataset.
-        note: in what it may differ from what was published.
+        note: how it may differ from what was published.
         why: why it cannot be run; empty if it can.
         numbers: its published numbers by column, if they are not in a table of the paper.
     """
@@ -60,7 +60,7 @@ class Experiment:
     """A table or figure that can be reproduced, or the reason why this library cannot.
 
     Attributes:
-        name: what ``plan_experiment`` takes, such as ``"table1"``.
+        name: name that ``plan_experiment`` takes, such as ``"table1"``.
         title: its subject.
         rows: its rows.
         columns: for each column the datasets whose accuracies it averages, with their splits unless that is ``"test"``.
@@ -80,6 +80,9 @@ class Experiment:
     def columns_of(self, row: Row) -> tuple[str, ...]:
         """Return the columns of a row: all of them; or those with a published number of its own, and their datasets.
 
+        Args:
+            row: a row of this experiment.
+
         Returns:
             The names of the columns.
         """
@@ -93,13 +96,21 @@ class Experiment:
     def datasets_of(self, row: Row) -> tuple[str, ...]:
         """Return the datasets of a row's columns, each once.
 
+        Args:
+            row: a row of this experiment.
+
         Returns:
             The names of the datasets.
         """
         return tuple(dict.fromkeys(member for column in self.columns_of(row) for member in self.columns[column]))
 
     def number(self, row: Row, column: str, model: str) -> PaperNumber | None:
-        """Return what was published for a row with a model, or None.
+        """Return the published number of a row with a model.
+
+        Args:
+            row: a row of this experiment.
+            column: name of a column.
+            model: name of the model.
 
         Returns:
             The published number, or None if the paper has none.
@@ -130,8 +141,11 @@ def find_experiment(name: str, known: Mapping[str, Experiment]) -> Experiment:
         name: its name.
         known: all experiments by name.
 
+    Returns:
+        The experiment.
+
     Raises:
-        ValueError: if there is none of that name, or it cannot be run.
+        ValueError: if there is no experiment of that name, or it cannot be run.
     """
     key = name.lower().replace(" ", "").replace("_", "")
     if key not in known:
@@ -142,7 +156,7 @@ def find_experiment(name: str, known: Mapping[str, Experiment]) -> Experiment:
 
 
 def listed(known: Mapping[str, Experiment]) -> Table:
-    """Return a line per experiment."""
+    """Return a table with a row per experiment."""
     rows = []
     for one in known.values():
         run = [row.name for row in one.rows if not row.why]
@@ -152,7 +166,7 @@ def listed(known: Mapping[str, Experiment]) -> Table:
 
 
 def read_toml(file: str) -> dict[str, Any]:
-    """Return a file of definitions."""
+    """Return the content of a file of definitions."""
     return tomllib.loads(Path(__file__).with_name(file).read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Add up what the runs of an experiment still cost."""
+"""Add up the remaining cost of an experiment's runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MODEL, REWARD = "model", "reward"  # names of the models in a store
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is left to do.
+    """The work that is left.
 
     Attributes:
         images: number of images to encode, counted once per seed, recipe and model.
         encoding: seconds of making and encoding their views.
         rows: number of rows to write.
-        tuning: seconds of prompt tuning; other methods take little.
+        tuning: seconds of prompt tuning; the time of other methods is short and not counted.
         stored: bytes of features.
         run_files: bytes of run files.
     """
@@ -59,14 +59,14 @@ def stores_of(jobs: Sequence[Job]) -> dict[Path, list[Job]]:
 
 
 def estimate(model: ClipLike, reward: ClipLike | None, jobs: Sequence[Job], views: int) -> Estimate:
-    """Measure one image and one step, and add up what is left."""
+    """Measure one image and one step, and add up the cost of what is left."""
     images, encoding, stored = _encoding(model, reward, jobs, views)
     steps: dict[int, float] = {}
     rows, tuning = 0, 0.0
     for job in jobs:
         assert job.source.data is not None
         data = job.source.data
-        per_sample = 2 if job.source.of_problems else 1  # a row for each query
+        per_sample = 2 if job.source.of_problems else 1  # one row per query
         left = rows_left(job.out, per_sample * len(data))
         rows += left
         if left and job.store is None:

@@ -16,7 +16,7 @@ __all__ = ["follower_experiments"]
 
 ALL = "followers"
 SEVERITY = 5  # of ImageNet-C, in the published comparisons
-CORRUPTIONS = ENTRIES["imagenet-c"].corruptions[:15]  # those of the benchmark; the others are its extra ones
+CORRUPTIONS = ENTRIES["imagenet-c"].corruptions[:15]  # the 15 of the benchmark, without its extra ones
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "average: ood": IMAGENET_VARIANTS,
@@ -31,7 +31,10 @@ def follower_experiments(model: str) -> dict[str, Experiment]:
     """Return an experiment per later method that has numbers for a model, and ``"followers"`` with all of them.
 
     Args:
-        model: the model's name; the published ones are of ``"ViT-B/16"`` and ``"RN50"``.
+        model: the model's name; numbers were published for ``"ViT-B/16"`` and ``"RN50"``.
+
+    Returns:
+        The experiments by name.
 
     >>> follower_experiments("ViT-B-16/openai")["zero"].columns["average: ood"]
     ('imagenet-a', 'imagenet-v2', 'imagenet-r', 'imagenet-sketch')

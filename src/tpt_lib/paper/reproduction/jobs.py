@@ -1,4 +1,4 @@
-"""Divide an experiment into runs: one file for each row, dataset and trial, so that experiments share them."""
+"""Divide an experiment into runs, one file per row, dataset and trial, so that experiments can share them."""
 
 from __future__ import annotations
 
@@ -63,6 +63,9 @@ def jobs_of(row: Row, source: Source, seeds: Sequence[int], out: Path, views: in
         seeds: seeds of the experiment.
         out: the folder of a model's results.
         views: number of views in the store.
+
+    Returns:
+        One job per trial.
     """
     number = "" if not source.part or source.data is None else f"-{len(source.data)}"
     place = f"{slug(source.label)}{number}"
@@ -80,7 +83,7 @@ def jobs_of(row: Row, source: Source, seeds: Sequence[int], out: Path, views: in
 
 
 def lacking(row: Row, seeds: Sequence[int], learned: Learned, reward: ClipLike | None) -> str:
-    """Return what a row needs that was not given, or an empty string."""
+    """Return what a row needs that is missing, or an empty string."""
     trials = len(seeds) if row.varies == "checkpoint" else 1
     for kind in learned:
         wanted = max((_place(context) + trials for context in row.contexts if _kind(context) == kind), default=0)

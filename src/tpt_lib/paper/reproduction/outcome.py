@@ -31,7 +31,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Result:
-    """The accuracy of one run in percent, its number of images, and how many could not be used."""
+    """The accuracy of one run in percent, its number of images, and the number of images that could not be used."""
 
     job: Job
     top1: float | None
@@ -82,7 +82,7 @@ class Reproduction:
         return Table(tuple(map(_cells, self.rows())), "\n".join([NOTE, *self.notes()]))
 
     def notes(self) -> list[str]:
-        """Return in what rows may differ from what was published, where numbers are from, and how many are within.
+        """Return how rows may differ from what was published, where the numbers come from, and how many are within.
 
         Returns:
             The notes, one line each.
@@ -97,7 +97,7 @@ class Reproduction:
         return notes
 
     def to_html(self, path: PathLike) -> None:
-        """Write the table and the plan as one page without other files.
+        """Write the table and the plan as one HTML page that needs no other file.
 
         Args:
             path: destination; written atomically.
@@ -110,10 +110,10 @@ class Reproduction:
         part.replace(destination)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result in types that JSON has.
+        """Return the result as JSON types.
 
         Returns:
-            A dict in types that JSON has.
+            A dict with the keys ``rows`` and ``notes``.
         """
         return {"rows": self.rows(), "notes": self.notes()}
 
@@ -146,7 +146,7 @@ class Reproduction:
 
 
 def verdict(ours: float, low: float, high: float, published: float, std: float | None, differs: str = "") -> str:
-    """Return whether a published accuracy is in the interval of ours, or why that cannot be said.
+    """Return whether a published accuracy is in the interval of ours, or why they cannot be compared.
 
     Args:
         ours: our accuracy in percent.
@@ -155,6 +155,9 @@ def verdict(ours: float, low: float, high: float, published: float, std: float |
         published: the published accuracy.
         std: its standard deviation over seeds, which widens the interval, or None.
         differs: how the images differ from those of the published number (default: they do not).
+
+    Returns:
+        ``"within"``, ``"outside"`` or ``"not compared: …"``.
 
     >>> verdict(60.7, 60.3, 61.1, 60.9, None), verdict(60.7, 60.3, 61.1, 61.5, None), verdict(60.7, 60.3, 61.1, 61.5, 0.5)
     ('within', 'outside', 'within')
@@ -173,6 +176,9 @@ def interval(accuracies: Sequence[float], counts: Sequence[int]) -> tuple[float,
     Args:
         accuracies: accuracies in percent.
         counts: number of images of each.
+
+    Returns:
+        The lower and the upper bound in percent.
 
     >>> [round(bound, 1) for bound in interval([50.0], [100])], [round(bound, 2) for bound in interval([50.0] * 4, [100] * 4)]
     ([40.4, 59.6], [45.1, 54.9])

@@ -18,13 +18,16 @@ pre { background: #f6f6f6; padding: 1em; overflow-x: auto; white-space: pre-wrap
 
 
 def page(title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str], plan: Sequence[str]) -> str:
-    """Return a page that needs no other file: a line per method, a column per dataset, ours above the published number.
+    """Return a page that needs no other file: a row per method, a column per dataset, ours above the published number.
 
     Args:
         title: the title.
         rows: what ``Reproduction.rows`` returned.
         notes: lines below the table.
         plan: lines of the plan.
+
+    Returns:
+        The HTML.
     """
     methods = dict.fromkeys(row["method"] for row in rows)
     columns = dict.fromkeys(row["dataset"] for row in rows)

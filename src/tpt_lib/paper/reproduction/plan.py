@@ -1,4 +1,4 @@
-"""What a reproduction would do, and what it lacks."""
+"""Show what a reproduction would do, and what is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Plan"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """What ``reproduce`` would do, and what it lacks. It prints as text.
+    """A plan of what ``reproduce`` would do, and of what is missing. It prints as text.
 
     Attributes:
         experiment: the rows, columns and seeds.
@@ -30,9 +30,9 @@ class Plan:
         reward_name: its name, or an empty string.
         learned: the learned prompts, by kind.
         out: the folder of the results of this model.
-        sources: the datasets by label, those that are missing included.
+        sources: the datasets by label, including the missing ones.
         jobs: the runs.
-        skipped: for each row that is not run, why.
+        skipped: the reason for each row that is not run.
         estimate: what is left to do, its seconds and its bytes.
         free: free bytes on the disk of ``out``.
     """
@@ -59,7 +59,7 @@ class Plan:
         """Return the plan as lines of text.
 
         Returns:
-            The lines of a text for a person.
+            The lines, for people to read.
         """
         there = [source for source in self.sources.values() if source.data is not None]
         rows = list(dict.fromkeys(job.row.name for job in self.jobs))
@@ -106,10 +106,10 @@ class Plan:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan in types that JSON has.
+        """Return the plan as JSON types.
 
         Returns:
-            A dict in types that JSON has.
+            A dict of the experiment, its runs, what is missing, and what is left to do.
         """
         return {
             "experiment": self.experiment.name,

@@ -26,11 +26,11 @@ __all__ = ["list_experiments", "plan_experiment"]
 
 
 def list_experiments(*, followers: str | None = None) -> Table:
-    """List the tables and figures of the paper, with what is run of each, or why it is not.
+    """List the tables and figures of the paper, with what each runs, or why it is not run.
 
     Args:
-        followers: a model, such as ``"ViT-B/16"``, to list the numbers that were published for later methods with it instead
-            (default None).
+        followers: a model, such as ``"ViT-B/16"``, to list the published numbers of later methods with it instead (default
+            None).
 
     Returns:
         A row per experiment: ``name``, ``title`` and ``what is run``.
@@ -54,27 +54,27 @@ def plan_experiment(
     limit: int | None = None,
     followers: bool = False,
 ) -> Plan:
-    """Say what ``reproduce`` would do: rows, datasets that are missing, time and disk. Nothing is written.
+    """Plan what ``reproduce`` would do: rows, missing datasets, time and disk space. Writes nothing.
 
     The time is estimated from one image and one step, which are measured.
 
     Args:
         model: the model; the paper's are CLIP's RN50 and ViT-B/16 with OpenAI's weights.
-        name: one of ``list_experiments()``, such as ``"table1"``. None is for ``followers``: all of them.
+        name: one of ``list_experiments()``, such as ``"table1"``. With ``followers``, None means all of them.
         root: the folder that has the datasets.
         out: the folder of all results, with a folder for each model: stores, run files and pages.
-        coop: checkpoints of CoOp's prompts, learned on ImageNet; three for tables 5, 6 and 7.
-        cocoop: the same for CoCoOp.
-        reward: a second CLIP, for RLCF.
+        coop: checkpoints of CoOp's prompts, learned on ImageNet; three for tables 5, 6 and 7 (default none).
+        cocoop: the same for CoCoOp (default none).
+        reward: a second CLIP, for RLCF (default None).
         subset: whether to accept incomplete datasets (default False). Their results are not compared.
         limit: number of samples per dataset to use, evenly spaced (default: all). Results are not compared.
-        followers: whether the experiment is one of later methods (default False).
+        followers: whether the experiment is that of a later method (default False).
 
     Returns:
         The plan, for ``reproduce``.
 
     Raises:
-        ValueError: if there is no such experiment, or it cannot be run, or a checkpoint does not fit.
+        ValueError: if the experiment is unknown or cannot be run, or a checkpoint does not fit.
         FileNotFoundError: if ``root`` or a checkpoint is missing.
 
     >>> plan = plan_experiment(model, "table1", folder, out=folder / "results")
@@ -125,14 +125,14 @@ def plan_experiment(
 
 
 def _learned(model: ClipLike, kind: str, files: Sequence[PathLike]) -> list[LearnedPrompt]:
-    """Return learned prompts that fit the model and are of the kind they are said to be."""
+    """Return learned prompts, after checking that they fit the model and are of the given kind."""
     found = []
     for file in files:
         prompt = load_prompt(file)
         if (prompt.meta_net is None) == (kind == "cocoop"):
             raise ValueError(
                 f"plan_experiment: {str(file)!r} has {'no ' if prompt.meta_net is None else 'a '}network of CoCoOp, so it is "
-                f"not what {kind} wants; pass it as {'coop' if prompt.meta_net is None else 'cocoop'}"
+                f"not a checkpoint for {kind}; pass it as {'coop' if prompt.meta_net is None else 'cocoop'}"
             )
         class_prompts(model, ["thing"], context=prompt)
         found.append(prompt)

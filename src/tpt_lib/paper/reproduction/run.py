@@ -1,4 +1,4 @@
-"""Run a planned reproduction: encode each dataset once, then every row from its store. Everything is resumed."""
+"""Run a planned reproduction: encode each dataset once, then run every row from its store. All work can be resumed."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = ["reproduce"]
 def reproduce(plan: Plan, *, progress: bool | None = None) -> Reproduction:
     """Run an experiment and compare its accuracies with the published ones.
 
-    The views of each dataset are encoded once, into a store from which all rows run. A call that was stopped or killed is
-    resumed by the same plan, and experiments with the same ``out`` share stores and runs. The page ``NAME.html`` in the
+    The views of each dataset are encoded once, into a store from which all rows run. The same plan resumes a
+    call that was stopped or killed, and experiments with the same ``out`` share stores and runs. The page ``NAME.html`` in the
     plan's folder has the result so far; it is written after each dataset.
 
     Args:
         plan: what ``plan_experiment`` returned.
-        progress: whether to show bars (default: only on a terminal).
+        progress: whether to show progress bars (default None: only on a terminal).
 
     Returns:
         The accuracies next to the published ones.
 
     Raises:
         ValueError: if there is nothing to run, or a file of ``out`` belongs to a run with different settings.
-        OSError: if the disk has less space than is needed.
+        OSError: if the disk has less free space than needed.
 
     >>> plan = tpt_lib.paper.plan_experiment(model, "table1", folder, out=folder / "results")
     >>> reproduce(plan)
@@ -52,7 +52,7 @@ def reproduce(plan: Plan, *, progress: bool | None = None) -> Reproduction:
     if plan.estimate.bytes > plan.free:
         raise OSError(
             f"reproduce: {shown_bytes(plan.estimate.bytes)} are needed, but the disk of {str(plan.out)!r} has "
-            f"{shown_bytes(plan.free)}; make room, pass another out, or a limit"
+            f"{shown_bytes(plan.free)} free; make room, or pass another out or a limit"
         )
     done = Reproduction(plan, ())
     for jobs in [*stores_of(plan.jobs).values(), *([job] for job in plan.jobs if job.store is None)]:
@@ -63,7 +63,7 @@ def reproduce(plan: Plan, *, progress: bool | None = None) -> Reproduction:
 
 
 def _results(plan: Plan, jobs: Sequence[Job], progress: bool | None) -> list[Result]:
-    """Return the results of jobs that share a store, or of one on problems, which has none."""
+    """Return the results of jobs that share a store, or of one job on Bongard problems, which have no store."""
     if jobs[0].store is not None:
         store = _encoded(plan, jobs, progress)
         return [_result(job, _evaluated(plan, job, store, progress)) for job in jobs]

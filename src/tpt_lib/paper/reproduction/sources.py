@@ -1,4 +1,4 @@
-"""Find the datasets of an experiment below a folder, and say what is missing."""
+"""Find the datasets of an experiment in a folder, and report what is missing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Source:
         label: its name, with its split unless that is ``"test"``.
         data: the dataset, or None if it cannot be used.
         problem: why it cannot be used.
-        part: how it differs from the dataset that the published numbers are of, such as ``"20 of 7500 images"``; empty if it
-            is the same.
+        part: how it differs from the dataset of the published numbers, such as ``"20 of 7500 images"``; empty if it is the
+            same.
     """
 
     label: str
@@ -42,18 +42,21 @@ class Source:
 
     @property
     def of_problems(self) -> bool:
-        """Whether it is of Bongard problems."""
+        """Whether it consists of Bongard problems."""
         return ENTRIES[self.name].family == "problems"
 
 
 def find_source(label: str, root: Path, *, subset: bool, limit: int | None) -> Source:
-    """Load a dataset as far as it is there. No image is read.
+    """Load a dataset, or find out why it cannot be used. Reads no image.
 
     Args:
         label: its name, with its split after a slash unless that is ``"test"``.
         root: the folder that has the datasets.
         subset: whether to accept an incomplete copy.
-        limit: number of samples to use, evenly spaced over the dataset (default: all).
+        limit: number of samples to use, evenly spaced over the dataset; None for all.
+
+    Returns:
+        The dataset, or the problem.
     """
     name, _, split = label.partition("/")
     part = ""
@@ -77,7 +80,7 @@ def find_source(label: str, root: Path, *, subset: bool, limit: int | None) -> S
 
 
 def _of(label: str) -> str:
-    """Return the published number of images, as far as it is known."""
+    """Return the published number of images, if it is known, and their unit."""
     name, _, split = label.partition("/")
     count = ENTRIES[name].counts.get(split or "test")
     return _unit(label) if count is None else f" of {count}{_unit(label)}"

@@ -1,4 +1,4 @@
-"""Say things about a reproduction in words."""
+"""Format texts about a reproduction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["did_you_mean", "duration", "slug"]
 
 
 def slug(text: str) -> str:
-    """Return a text as part of a file name.
+    """Return a text in a form that can be part of a file name.
 
     >>> slug("TPT (rho=0.3)"), slug("bongard-hoi/seen_act_seen_obj")
     ('tpt-rho-0.3', 'bongard-hoi-seen_act_seen_obj')
@@ -19,7 +19,7 @@ def slug(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people.
+    """Return a duration in words.
 
     >>> duration(0.04), duration(90.0), duration(5400.0), duration(2e5)
     ('under a second', 'about 90 seconds', 'about 90 minutes', 'about 56 hours')
