@@ -1,5 +1,5 @@
-"""Shape checks, and names for doctests: ``torch``, ``tpt_lib``, an empty ``folder``, and a ``model``, a small open_clip architecture with
-random weights."""
+"""Shape checks, and names for doctests: ``torch``, ``tpt_lib``, an empty ``folder``, and a ``model``, a small open_clip
+architecture with random weights."""
 
 import functools
 import os
