@@ -65,10 +65,17 @@ def test_the_model_is_untouched():
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("options", [{"numbers": []}, {"numbers": [0]}, {"n_views": 8}])
-def test_bad_numbers_of_views(options):
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"numbers": []}, r"each at least 1, but got \[\]"),
+        ({"numbers": [0]}, r"each at least 1, but got \[0\]"),
+        ({"n_views": 8}, "numbers=, not n_views=8"),
+    ],
+)
+def test_bad_numbers_of_views(options, why):
     model, prompts = setting()
-    with pytest.raises(ValueError, match="pass the numbers of views as numbers=, each at least 1"):
+    with pytest.raises(ValueError, match=why):
         sweep_views(model, images_of(), prompts, **options)
 
 

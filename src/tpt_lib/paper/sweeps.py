@@ -84,8 +84,10 @@ def sweep_views(
     >>> sweep_views(model, torch.rand(3, 40, 60), prompts, numbers=[2, 4]).column("views")
     [None, 2, 4]
     """
-    if "n_views" in views or not numbers or min(numbers) < 1:
-        raise ValueError(f"sweep_views: pass the numbers of views as numbers=, each at least 1, but got {numbers!r}")
+    if "n_views" in views:
+        raise ValueError(f"sweep_views: pass the numbers of views as numbers=, not n_views={views['n_views']!r}")
+    if not numbers or min(numbers) < 1:
+        raise ValueError(f"sweep_views: numbers must be numbers of views, each at least 1, but got {numbers!r}")
     methods = {n: partial(_first_views, n=n) for n in numbers}
     most: Any = {**views, "n_views": max(numbers)}
     source, settings = with_views("sweep_views", model, images, **most)
