@@ -4,6 +4,7 @@
 reports and the app are photographed in chromium.
 """
 
+import contextlib
 import io
 import json
 import sys
@@ -181,6 +182,26 @@ def app(folder: Path) -> None:
     server.close()
 
 
+def app_of_store(folder: Path) -> None:
+    """Take a picture of the browser app with a sample of a store."""
+    from support.app import drawn_store, tiny
+    from support.browser import open_browser
+
+    from tpt_lib.app.page import serve
+
+    with tempfile.TemporaryDirectory() as made, contextlib.chdir(made), open_browser() as browser:
+        drawn_store(Path(), n_views=64)
+        server, address = serve({"tiny": tiny()}, store=tpt.FeatureStore.open("store"))
+        page = browser.new_page(viewport={"width": 1200, "height": 1150})
+        page.goto(address)
+        page.get_by_label("Sample, 0 to 3").fill("1")
+        page.get_by_label("Steps").fill("4")
+        page.get_by_role("button", name="Run").click()
+        page.locator("#views figure").first.wait_for()
+        photograph(page, folder / "app-store.png")
+        server.close()
+
+
 def photograph(page: Any, file: Path) -> None:
     """Save what a page shows, in 256 colors."""
     page.wait_for_timeout(1500)  # for what fades in
@@ -198,5 +219,6 @@ if __name__ == "__main__":
     for name, figure in drawn.items():
         figure.savefig(FIGURES / f"{name}.png")
     app(FIGURES)
+    app_of_store(FIGURES)
     with tempfile.TemporaryDirectory() as folder:
         photograph_report(Path(folder))

@@ -52,7 +52,7 @@ def test_views_losses_and_words():
     choice = choice_of(steps=3)
     found = explain(tiny(), choice)
     model, prompts = tiny().model, tpt_lib.class_prompts(tiny().model, NAMES, template=choice.template)
-    views = tpt_lib.augment_views(choice.picture.pixels, model.image_spec, n_views=16, seed=3)
+    views = tpt_lib.augment_views(choice.source.pixels, model.image_spec, n_views=16, seed=3)
     assert torch.equal(found.views, views)
     tuned = tpt_lib.tune_prompt(model, prompts, tpt_lib.encode_views(model, views), steps=3)
     assert found.losses == {step: pytest.approx(loss) for step, loss in enumerate(tuned.losses.tolist())}

@@ -23,7 +23,7 @@ def test_every_method_says_what_classify_says():
     prompts = tpt_lib.class_prompts(tiny().model, CHOICE.names)
     for row in rows:
         said = tpt_lib.classify(
-            tiny().model, CHOICE.picture.pixels, prompts, method=titles[row.title], n_views=8, seed=1
+            tiny().model, CHOICE.source.pixels, prompts, method=titles[row.title], n_views=8, seed=1
         )
         assert torch.equal(row.prediction.logits, said.logits), row.title
 

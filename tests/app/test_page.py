@@ -7,7 +7,7 @@ import re
 import PIL.Image
 import pytest
 import torch
-from support.app import running_app, tiny
+from support.app import executed, opened, refused, run, running_app, tiny
 
 import tpt_lib
 
@@ -32,14 +32,6 @@ def tab(browser, address):
         assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
 
 
-def opened(user, address):
-    page = user.new_page()
-    page.set_default_timeout(20_000)
-    page.goto(address)
-    page.get_by_role("button", name="Run").wait_for()
-    return page
-
-
 def drawing(name):
     data = tpt_lib.load_tiny_drawings()
     return data.samples[data.classes.index(name)][0]
@@ -60,22 +52,6 @@ def upload(page, name, content):
 def type_names(page, names):
     put = "(box, text) => { box.value = text; box.dispatchEvent(new Event('input', {bubbles: true})); }"
     page.get_by_label("Class names").evaluate(put, "\n".join(names))
-
-
-def run(page):
-    """Click Run on a page without results, wait for them, and return the program and the probabilities it shows."""
-    assert page.locator("#views figure").count() == 0
-    page.get_by_role("button", name="Run").click()
-    page.locator("#views figure").first.wait_for()
-    return page.locator("#code .cm-content").inner_text(), page.locator("#probabilities").inner_text()
-
-
-def executed(code, folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
-    names = {}
-    exec(code.replace("\N{NO-BREAK SPACE}", " "), names)
-    capsys.readouterr()
-    return names["result"]
 
 
 def test_an_upload_with_other_settings_gives_what_the_python_call_gives(tab, tmp_path, monkeypatch, capsys):
@@ -135,18 +111,6 @@ def test_two_users_at_once_see_their_own_images(browser, address):
         assert level == pytest.approx(255 * number, abs=3)
     for user in users:
         user.close()
-
-
-def refused(page):
-    """Click Run and return the message that is shown instead of a result."""
-    page.get_by_role("button", name="Run").click()
-    message = page.get_by_test_id("toast-body")
-    message.wait_for()
-    text = message.inner_text()
-    assert page.locator("progress").count() == 0
-    page.get_by_test_id("toast-close").click()
-    message.wait_for(state="detached")
-    return text
 
 
 def test_hostile_input_gets_the_message_of_the_library(tab):

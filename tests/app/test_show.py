@@ -47,6 +47,23 @@ def test_views_are_ordered_by_entropy_with_the_kept_ones_first(found):
     )
 
 
+def test_the_views_of_a_sample_have_no_pictures(found):
+    text = show.view_grid(dataclasses.replace(found, views=None), tiny().model.image_spec)
+    assert "<img" not in text
+    assert (
+        "12 views, the most confident first; 1 kept, framed in blue; no pictures, as a store has only features" in text
+    )
+    assert text.count("<figure") == 12
+
+
+def test_the_true_label_and_who_is_right(found):
+    cat, dog = (tpt_lib.Prediction(("cat", "dog"), torch.tensor(logits)) for logits in ([1.0, 0.0], [0.0, 1.0]))
+    told = show.true_label(1, {"zero-shot": cat, "TPT": dog, "ZERO": dog})
+    assert "True label: <b>dog</b>. Right: TPT, ZERO. Wrong: zero-shot.</p>" in told
+    assert show.true_label(0, {"TPT": cat}).endswith("<b>cat</b>. Right: TPT.</p>")
+    assert show.true_label(None, {"TPT": cat}) == ""
+
+
 def test_thumbnails_are_the_views(found):
     (url, *_) = show.thumbnails(found.views, tiny().model.image_spec)
     image = PIL.Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
@@ -67,6 +84,8 @@ def test_what_users_typed_is_escaped(found):
         show.progress_bar(Progress(0.5, EVIL)),
         show.word_table([(EVIL, [(EVIL, 0.1)])]),
         show.method_table([row, refused]),
+        show.true_label(0, {EVIL: said}),
+        show.sample_card({"path": EVIL}, None),
         said._repr_html_(),
     ]
     for text in texts:

@@ -7,6 +7,7 @@ import pytest
 from support import rewards
 from support.cases import model_of
 from support.command_line import ran, tiny
+from support.stores import encoded
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_by_default_the_embedded_model_on_the_loopback_address(served, capsys):
     code, out, errors = ran(capsys, "app")
     (models, options), blocked = served
     assert (code, out, errors) == (0, "The app is at http://127.0.0.1:1/ until you press Ctrl-C\n", [])
-    assert options == {"host": "127.0.0.1", "port": None}
+    assert options == {"store": None, "host": "127.0.0.1", "port": None}
     assert [(name, one.model, one.code) for name, one in models.items()] == [("tiny", tiny(), "tpt.load_tiny()")]
     assert blocked == "blocked"
 
@@ -47,7 +48,7 @@ def test_the_models_that_are_named_and_no_other(served, capsys, monkeypatch, tmp
     code, _, errors = ran(capsys, "app --models ViT-B-16:openai mine RN50 RN50 --host 0.0.0.0 --port 8000 --device cpu")
     models, options = served[0]
     assert code == 0
-    assert options == {"host": "0.0.0.0", "port": 8000}
+    assert options == {"store": None, "host": "0.0.0.0", "port": 8000}
     assert {name: one.code for name, one in models.items()} == {
         "ViT-B-16:openai": "tpt.load_open_clip('ViT-B-16', 'openai')",
         "mine": "tpt.load_transformers('mine')",
@@ -62,6 +63,31 @@ def test_without_gradio_the_extra_is_named_before_models_are_loaded(capsys, monk
     monkeypatch.setattr("tpt_lib.load_tiny", lambda: pytest.fail("it was loaded"))
     code, _, (error,) = ran(capsys, "app")
     assert (code, error) == (2, 'tpt-lib: error: the browser app needs Gradio: pip install "tpt_lib[app]"')
+
+
+def test_a_store_is_opened(served, capsys, tmp_path):
+    encoded(tmp_path / "noise", model=tiny())
+    code, _, errors = ran(capsys, "app --store noise")
+    assert (code, errors) == (0, [])
+    assert str(served[0][1]["store"].path) == "noise"
+
+
+def test_a_folder_that_is_no_store_is_refused_before_models_are_loaded(served, capsys, monkeypatch):
+    monkeypatch.setattr("tpt_lib.load_tiny", lambda: pytest.fail("it was loaded"))
+    code, _, (error,) = ran(capsys, "app --store nowhere")
+    assert code == 2
+    assert error.startswith("tpt-lib: error: FeatureStore.open: there is no feature store at 'nowhere'")
+    assert served == []
+
+
+def test_a_store_of_another_model_is_refused_before_the_page_is_built(capsys, monkeypatch, tmp_path):
+    encoded(tmp_path / "noise")
+    monkeypatch.setattr("tpt_lib.app.wiring.require_gradio", lambda: None)
+    monkeypatch.setattr("tpt_lib.app.page.require_gradio", lambda: None)
+    code, _, (error,) = ran(capsys, "app --store noise")
+    assert code == 2
+    assert error.startswith("tpt-lib: error: app: 'noise' has features of another model (")
+    assert error.endswith("Or name the model of the store with --models")
 
 
 def test_json_is_refused(served, capsys):

@@ -65,8 +65,8 @@ tiny.model tiny.drawings tiny.demo tiny
 
 tpt_lib
 
-app.stoppable app.words app.choices app.python_call app.explain app.other_tabs app.show app.wiring
-app.image_tabs app.bongard_tab app.page app
+app.stoppable app.words app.stored app.choices app.python_call app.explain app.other_tabs app.show app.wiring
+app.store_inputs app.image_tabs app.bongard_tab app.page app
 
 cli.output cli.parser cli.ignored cli.loading cli.store_commands cli.commands cli.main cli
 __main__

@@ -1,4 +1,4 @@
-"""The browser app: plain functions from what a user chose to what the page shows, and the page itself.
+"""Build and serve the browser app: plain functions turn what a user chose into what the page shows.
 
 Nothing here imports Gradio before ``page.make_page`` is called.
 """

@@ -1,4 +1,4 @@
-"""The tab that solves a Bongard problem from two groups of images."""
+"""Build the tab that solves a Bongard problem from two groups of images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user chose, checked: the image, class names, method and settings; and the limits of each."""
+"""Read what a user chose, and check its limits: the image or sample, the class names, the method and its settings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 import tpt_lib as tpt
+from tpt_lib.app.stored import Sample, ServedStore, read_sample
 from tpt_lib.app.words import NamedModel
 from tpt_lib.tiny.drawings import STYLES
 from tpt_lib.views.reading import read_encoded
@@ -22,6 +23,7 @@ MAX_VIEWS, MAX_STEPS, MAX_BONGARD_STEPS = 128, 64, 256
 MAX_GROUP = 16  # images on a side of a Bongard problem
 MAX_UPLOAD = "10mb"  # of a file
 LIMITS = {"fraction": (0.01, 1.0), "steps": (0, MAX_STEPS), "lr": (0.0, 1.0)}
+STORED = "A sample of the store"
 UNSET = {"fraction": 1.0, "lr": 2.5e-4}  # what None means to the methods that have it as their default
 
 
@@ -35,10 +37,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to do with an image.
+    """What to do with an image, or with a sample of a store.
 
     Attributes:
-        picture: the image.
+        source: the image; or the sample, whose store has the names, the template, the number of views and their seed.
         names: class names.
         template: prompt with ``{}`` for the class name.
         n_views: number of views.
@@ -47,7 +49,7 @@ class Choice:
         settings: ``fraction``, ``steps`` and ``lr``; the method is given those that it takes.
     """
 
-    picture: Picture
+    source: Picture | Sample
     names: tuple[str, ...]
     template: str = "a photo of a {}."
     n_views: int = 64
@@ -62,16 +64,25 @@ class Choice:
             check_number(name, value, *LIMITS[name])
         if self.method not in selectable_methods():
             raise ValueError(f"there is no method {self.method!r} to choose; there are {selectable_methods()}")
+        if isinstance(self.source, Sample) and "views" in tpt.get_method(self.method).needs:
+            raise ValueError(
+                f"{self.method} needs the pixels of views, and a store has their features; choose another method, or an image"
+            )
+
+    @property
+    def truth(self) -> int | None:
+        """The index of the true class, which is known for the samples of a store; else None."""
+        return self.source.truth if isinstance(self.source, Sample) else None
 
 
 def check_number(name: str, value: Any, low: int | float, high: int | float) -> None:
-    """Refuse a number outside of the limits of this page, which a client without sliders may send."""
+    """Refuse a number outside the limits of this page. A client without sliders may send one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise ValueError(f"{name} must be a number from {low:g} to {high:g} here, but got {value!r}")
 
 
 def read_names(text: str) -> tuple[str, ...]:
-    """Return the class names of a text that has one per line, or separates them by commas.
+    """Return the class names in a text, one per line or separated by commas.
 
     >>> read_names("cat, dog\\nred panda\\n")
     ('cat', 'dog', 'red panda')
@@ -150,21 +161,32 @@ def read_group(what: str, paths: Sequence[str]) -> list[Picture]:
     return [read_upload(path) for path in paths]
 
 
-def read_choice(models: Mapping[str, NamedModel], given: Mapping[str, Any]) -> tuple[NamedModel, Choice]:
-    """Return the model and the choice of a user from the values of the components, by name."""
-    named = find_model(models, given["model"])
-    if not given["drawing"] and not given["image"]:
-        raise ValueError("there is no image; drop one, or pick an embedded drawing")
-    picture = read_drawing(given["drawing"]) if given["drawing"] else read_upload(given["image"])
-    method = given.get("method", "tpt")
+def read_choice(
+    models: Mapping[str, NamedModel], given: Mapping[str, Any], served: ServedStore | None = None
+) -> tuple[NamedModel, Choice]:
+    """Return the model and the choice of a user.
+
+    Args:
+        models: the models that users may choose.
+        given: the values of the components, by name.
+        served: the store that users may choose samples of (default None).
+    """
+    named, method = find_model(models, given["model"]), given.get("method", "tpt")
     settings = {name: given[name] for name in default_settings(method) if name in given}
-    names = read_names(given["names"])
-    choice = Choice(picture, names, given["template"], given["views"], given["seed"], method, settings)
-    return named, choice
+    source: Picture | Sample
+    if served is not None and given["source"] == STORED:
+        source = read_sample(served, given)
+        names, template = source.store.classes, source.store.template
+    else:
+        if not given["drawing"] and not given["image"]:
+            raise ValueError("there is no image; drop one, or pick an embedded drawing")
+        source = read_drawing(given["drawing"]) if given["drawing"] else read_upload(given["image"])
+        names, template = read_names(given["names"]), given["template"]
+    return named, Choice(source, names, template, given["views"], given["seed"], method, settings)
 
 
 def find_model(models: Mapping[str, NamedModel], name: str) -> NamedModel:
-    """Return the model that a user chose. No other is ever loaded."""
+    """Return the model that a user chose. No other model is ever loaded."""
     if name not in models:
         raise ValueError(f"there is no model {name!r} here; there are {', '.join(models)}")
     return models[name]

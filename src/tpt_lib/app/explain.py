@@ -1,4 +1,4 @@
-"""What a method does to one image: the prediction, its views before and after, the losses, the words of the context."""
+"""Run a method on one image: the prediction, the views before and after, the losses, the words of the context."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import tpt_lib as tpt
 from tpt_lib.app.choices import Choice, keywords_of
 from tpt_lib.app.python_call import python_call
 from tpt_lib.app.stoppable import Report, ignore
+from tpt_lib.app.stored import Sample
 from tpt_lib.app.words import NamedModel, nearest_words
 from tpt_lib.features.encode import default_chunk
 from tpt_lib.tiny.model import strange_words
@@ -25,21 +26,21 @@ ENCODED, TUNED = 0.6, 0.95  # shares of the work that are done then
 
 @dataclass(frozen=True)
 class Explained:
-    """What the page shows of one image.
+    """What the page shows about one image.
 
     Attributes:
         prediction: what the method says, next to zero-shot.
-        views: the views ``(N, 3, H, W)``, normalized.
+        views: the views ``(N, 3, H, W)``, normalized; None for a sample of a store.
         before: logits of the views before tuning ``(N, K)``.
         after: the same after tuning; None if the method does not tune a context.
-        losses: the loss before each step that is known, and after the last, by the number of steps done.
+        losses: the known losses, before each step and after the last, by the number of steps done.
         words: for each token of the tuned context the word it started from, and its nearest words with their distances.
         code: the Python call that gives the same prediction.
         notes: what the user should know about this result.
     """
 
     prediction: tpt.Prediction
-    views: Float[Tensor, "n 3 h w"]
+    views: Float[Tensor, "n 3 h w"] | None
     before: Float[Tensor, "n k"]
     after: Float[Tensor, "n k"] | None
     losses: dict[int, float]
@@ -50,15 +51,15 @@ class Explained:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Prompts, views and the features of the views, which all methods share."""
+    """Prompts, views (None for a sample of a store) and the features of the views, which all methods share."""
 
     prompts: tpt.ClassPrompts
-    views: Float[Tensor, "n 3 h w"]
+    views: Float[Tensor, "n 3 h w"] | None
     features: Float[Tensor, "n e"]
 
 
 def explain(named: NamedModel, choice: Choice, report: Report = ignore) -> Explained:
-    """Run a method on one image as ``classify`` does, and collect what happened.
+    """Run a method on one image as ``classify`` does, or on a sample of a store, and collect what happened.
 
     Args:
         named: the model.
@@ -79,7 +80,8 @@ def explain(named: NamedModel, choice: Choice, report: Report = ignore) -> Expla
     if entry.predict is tpt.tpt_predict or "on_step" in inspect.signature(predict).parameters:
         predict = partial(predict, on_step=on_step)
     report(ENCODED, entry.title)
-    said = predict(model, prompts, (encoded.views if "views" in entry.needs else features).clone())
+    pixels = encoded.views if "views" in entry.needs else None
+    said = predict(model, prompts, (features if pixels is None else pixels).clone())
     losses |= _ends(said, steps)
     report(TUNED, "predictions of the views")
     return Explained(
@@ -97,12 +99,18 @@ def explain(named: NamedModel, choice: Choice, report: Report = ignore) -> Expla
 
 
 def encode(model: tpt.ClipLike, choice: Choice, report: Report = ignore) -> Encoded:
-    """Return prompts, views and features as ``classify`` makes them, with a report after each chunk of views."""
+    """Return prompts, views and features as ``classify`` makes them, with a report after each chunk of views.
+
+    The features of a sample are those of its store; the image tower does not run.
+    """
     report(0.0, "prompts")
     prompts = tpt.class_prompts(model, choice.names, template=choice.template)
+    if isinstance(choice.source, Sample):
+        stored, _ = choice.source.store[choice.source.index]
+        return Encoded(prompts, None, stored.to(prompts.context.device))
     report(0.05, "views")
     views = tpt.augment_views(
-        choice.picture.pixels,
+        choice.source.pixels,
         model.image_spec,
         n_views=choice.n_views,
         seed=choice.seed,
@@ -120,14 +128,14 @@ def encode(model: tpt.ClipLike, choice: Choice, report: Report = ignore) -> Enco
 
 
 def _words(named: NamedModel, before: Tensor, after: Tensor) -> list[tuple[str, list[tuple[str, float]]]]:
-    """Return the word of each token before, if it is one of the vocabulary, with those nearest to the token after."""
+    """Return the word of each token before tuning, if the vocabulary has it, and the words nearest to the token after."""
     old, new = (nearest_words(named.model, named.vocabulary, context) for context in (before, after))
     starts = [near[0][0] if near and near[0][1] == 0 else "" for near in old]
     return list(zip(starts, new, strict=True))
 
 
 def _ends(said: tpt.Prediction, steps: int) -> dict[int, float]:
-    """Return the losses before the first and after the last step, where a method says them."""
+    """Return the losses before the first step and after the last, if the method reports them."""
     ends = {0: said.loss_before, steps: said.loss_after}
     return {step: float(loss) for step, loss in ends.items() if loss is not None and bool(loss.isfinite())}
 

@@ -1,4 +1,4 @@
-"""The tabs about one image: one method in full, and all methods next to each other."""
+"""Build the tabs about one image or sample: one method in full, and all methods next to each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import PIL.Image
 from tpt_lib.app.choices import (
     LIMITS,
     MAX_VIEWS,
-    Picture,
     default_settings,
     drawing_labels,
     read_choice,
@@ -19,45 +18,62 @@ from tpt_lib.app.choices import (
 )
 from tpt_lib.app.explain import explain
 from tpt_lib.app.other_tabs import compare_methods
-from tpt_lib.app.show import method_table, notes, plot_losses, view_grid, word_table
+from tpt_lib.app.show import method_table, notes, plot_losses, to_image, true_label, view_grid, word_table
 from tpt_lib.app.stoppable import Report
+from tpt_lib.app.store_inputs import add_store_inputs, first_views, on_source
+from tpt_lib.app.stored import ServedStore
 from tpt_lib.app.wiring import HIDDEN, add_buttons, on_click
 from tpt_lib.app.words import NamedModel
 from tpt_lib.methods.base import get_method
 
 DRAWING = "noto-v1: unicorn"
 NAMES = "unicorn, horse, goat, deer, telescope, airplane, rocket, scissors, violin, guitar"
-INPUTS = ("image", "drawing", "names", "model", "template", "views", "seed")
+INPUTS = ("source", "sample", "image", "drawing", "names", "model", "template", "views", "seed")
 CHOSEN = (*INPUTS, "method", *LIMITS)
 
 
-def add_inputs(gr: Any, models: Mapping[str, NamedModel]) -> dict[str, Any]:
-    """Add what the tabs share, and return the components by name."""
-    parts = {
-        "image": gr.Image(_pixels(read_drawing(DRAWING)), sources=["upload", "clipboard"], label="Image", height=220),
-        "drawing": gr.Dropdown(drawing_labels(), value=DRAWING, label="or an embedded drawing", elem_id="drawing"),
-        "names": gr.Textbox(NAMES, lines=4, max_lines=8, label="Class names, one per line or separated by commas"),
-        "model": gr.Dropdown(list(models), value=next(iter(models)), label="Model"),
-        "template": gr.Textbox("a photo of a {}.", label="Template, with {} for the class name"),
-        "views": gr.Slider(1, MAX_VIEWS, 64, step=1, label="Views"),
-        "seed": gr.Number(0, precision=0, minimum=0, label="Seed of the views"),
+def add_inputs(gr: Any, models: Mapping[str, NamedModel], served: ServedStore | None = None) -> dict[str, Any]:
+    """Add the inputs that the tabs share, and return the components by name.
+
+    Args:
+        gr: Gradio.
+        models: the models that users may choose.
+        served: the store that users may choose samples of (default None). It is the source until a user chooses another.
+    """
+    parts = {} if served is None else add_store_inputs(gr, served)
+    model = next(iter(models if served is None else served.of))
+    n_views, seed = first_views(served)
+    seen: Any = {"visible": served is None}  # of what only images need
+    uploads: Any = {"sources": ["upload", "clipboard"], "height": 220}
+    parts |= {
+        "image": gr.Image(_drawn(DRAWING), label="Image", **uploads, **seen),
+        "drawing": gr.Dropdown(
+            drawing_labels(), value=DRAWING, label="or an embedded drawing", elem_id="drawing", **seen
+        ),
+        "names": gr.Textbox(
+            NAMES, lines=4, max_lines=8, label="Class names, one per line or separated by commas", **seen
+        ),
+        "model": gr.Dropdown(list(models), value=model, label="Model"),
+        "template": gr.Textbox("a photo of a {}.", label="Template, with {} for the class name", **seen),
+        "views": gr.Slider(1, MAX_VIEWS, n_views, step=1, label="Views"),
+        "seed": gr.Number(seed, precision=0, minimum=0, label="Seed of the views"),
     }
+    if served is not None:
+        on_source(gr, served, parts)
     parts["image"].preprocess = lambda sent: None if sent is None else sent.path  # the library reads the file itself
-    parts["drawing"].input(_preview, parts["drawing"], parts["image"], **HIDDEN)
+    parts["drawing"].input(_drawn, parts["drawing"], parts["image"], **HIDDEN)
     for event in (parts["image"].upload, parts["image"].clear):  # in the browser: Run must not see the old drawing
         event(None, None, parts["drawing"], js="() => null", **HIDDEN)
     return parts
 
 
-def _preview(label: str | None) -> PIL.Image.Image | None:
-    return _pixels(read_drawing(label)) if label else None
+def _drawn(label: str | None) -> PIL.Image.Image | None:
+    return to_image(read_drawing(label).pixels) if label else None
 
 
-def _pixels(picture: Picture) -> PIL.Image.Image:
-    return PIL.Image.fromarray(picture.pixels.permute(1, 2, 0).numpy())
-
-
-def explain_tab(gr: Any, models: Mapping[str, NamedModel], parts: dict[str, Any]) -> None:
+def explain_tab(
+    gr: Any, models: Mapping[str, NamedModel], parts: dict[str, Any], served: ServedStore | None = None
+) -> None:
     """Add the tab of one method, and its settings to ``parts``, which ``add_inputs`` returned."""
     methods = [(get_method(name).title, name) for name in selectable_methods()]
     with gr.Row():
@@ -76,11 +92,14 @@ def explain_tab(gr: Any, models: Mapping[str, NamedModel], parts: dict[str, Any]
     code = gr.Code(label="The same in Python", visible=False, elem_id="code", **shown)
     views = gr.HTML(elem_id="views")
 
+    chosen = [name for name in CHOSEN if name in parts]
+
     def work(report: Report, *values: Any) -> dict[Any, Any]:
-        named, choice = read_choice(models, dict(zip(CHOSEN, values, strict=True)))
+        named, choice = read_choice(models, dict(zip(chosen, values, strict=True)), served)
         found = explain(named, choice, report)
+        said = {"zero-shot": found.prediction.zero_shot, get_method(choice.method).title: found.prediction}
         return {
-            probabilities: found.prediction._repr_html_() + notes(found.notes),
+            probabilities: true_label(choice.truth, said) + found.prediction._repr_html_() + notes(found.notes),
             losses: gr.update(value=plot_losses(found.losses), visible=len(found.losses) > 1),
             words: gr.update(value=word_table(found.words), visible=bool(found.words)),
             code: gr.update(value=found.code, visible=True),
@@ -92,11 +111,13 @@ def explain_tab(gr: Any, models: Mapping[str, NamedModel], parts: dict[str, Any]
         return [gr.update(visible=name in taken, value=taken.get(name)) for name in LIMITS]
 
     parts["method"].input(method_changed, parts["method"], [parts[name] for name in LIMITS], **HIDDEN)
-    on_click(gr, added, work, [parts[name] for name in CHOSEN], [probabilities, losses, words, code, views])
+    on_click(gr, added, work, [parts[name] for name in chosen], [probabilities, losses, words, code, views])
 
 
-def compare_tab(gr: Any, models: Mapping[str, NamedModel], parts: dict[str, Any]) -> None:
-    """Add the tab that runs every method on the image; ``parts`` are what ``add_inputs`` returned."""
+def compare_tab(
+    gr: Any, models: Mapping[str, NamedModel], parts: dict[str, Any], served: ServedStore | None = None
+) -> None:
+    """Add the tab that runs every method on the image or sample; ``parts`` are what ``add_inputs`` returned."""
     gr.Markdown(
         "Every method that needs only the features of the views, with its own defaults, on the same views; in blue where "
         "it disagrees with zero-shot."
@@ -104,8 +125,12 @@ def compare_tab(gr: Any, models: Mapping[str, NamedModel], parts: dict[str, Any]
     added = add_buttons(gr, "Compare")
     table = gr.HTML(elem_id="methods")
 
-    def work(report: Report, *values: Any) -> dict[Any, Any]:
-        named, choice = read_choice(models, dict(zip(INPUTS, values, strict=True)))
-        return {table: method_table(compare_methods(named, choice, report))}
+    chosen = [name for name in INPUTS if name in parts]
 
-    on_click(gr, added, work, [parts[name] for name in INPUTS], [table])
+    def work(report: Report, *values: Any) -> dict[Any, Any]:
+        named, choice = read_choice(models, dict(zip(chosen, values, strict=True)), served)
+        rows = compare_methods(named, choice, report)
+        said = {row.title: row.prediction for row in rows if row.prediction is not None}
+        return {table: true_label(choice.truth, said) + method_table(rows)}
+
+    on_click(gr, added, work, [parts[name] for name in chosen], [table])

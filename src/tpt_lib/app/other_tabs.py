@@ -1,4 +1,4 @@
-"""What the other tabs show: all methods on one image, and a Bongard problem."""
+"""Run what the other tabs show: all methods on one image, and a Bongard problem."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpt_lib.app.words import NamedModel
 
 @dataclass(frozen=True)
 class MethodRow:
-    """What one method says: its prediction, or why it cannot run, and its seconds without views and features."""
+    """The prediction of one method, or why it cannot run, and its seconds without views and features."""
 
     title: str
     prediction: tpt.Prediction | None

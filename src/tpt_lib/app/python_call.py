@@ -1,4 +1,4 @@
-"""The Python call that gives the result of the page."""
+"""Write the Python call that gives the result of the page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import tpt_lib as tpt
 from tpt_lib.app.choices import Choice, keywords_of
+from tpt_lib.app.stored import Sample
+from tpt_lib.features.store import FeatureStore
 
 WIDTH = 88
 
@@ -17,21 +19,22 @@ def python_call(model_code: str, choice: Choice) -> str:
 
     Args:
         model_code: the Python expression that loads the model.
-        choice: what the user chose. An upload is named by its file name.
+        choice: what the user chose. An upload is named by its file name, a store by its folder as the owner of the server
+            wrote it.
     """
     keywords = keywords_of(choice.method, choice.settings)
     method = f"tpt.{_function(choice.method)}"
     if keywords:
         method = f"partial({method}, {', '.join(f'{name}={_code(value)}' for name, value in keywords.items())})"
     lines = ["from functools import partial", ""] if keywords else []
+    lines += ["import tpt_lib as tpt", "", f"model = {model_code}"]
+    if isinstance(choice.source, Sample):
+        return "\n".join([*lines, *_from_store(choice.source, method)])
     names = pformat(list(choice.names), width=WIDTH, compact=True)
     return "\n".join(
         [
             *lines,
-            "import tpt_lib as tpt",
-            "",
-            f"model = {model_code}",
-            f"image = {choice.picture.code}",
+            f"image = {choice.source.code}",
             f"names = {names.replace(chr(10), chr(10) + ' ' * len('names = '))}",
             f"prompts = tpt.class_prompts(model, names, template={choice.template!r})",
             f"method = {method}",
@@ -39,6 +42,25 @@ def python_call(model_code: str, choice: Choice) -> str:
             "print(result)",
         ]
     )
+
+
+def _from_store(sample: Sample, method: str) -> list[str]:
+    """Return the lines that run a method on a sample, after the model is loaded."""
+    wanted, now = sample.store, FeatureStore.open(sample.store.path)
+    code = f"tpt.FeatureStore.open({str(wanted.path)!r})"
+    if wanted.model != now.model:
+        code, now = f"{code}.of_model({wanted.model!r})", now.of_model(wanted.model)
+    code += "" if wanted.view_seed == now.view_seed else f".seed({wanted.view_seed})"
+    code += "" if wanted.n_views == now.n_views else f".first_views({wanted.n_views})"
+    index = sample.index if wanted.indices is None else int(wanted.indices[sample.index])
+    return [
+        f"store = {code}",
+        f"features, label = store[{index}]",
+        "prompts = tpt.class_prompts(model, store.classes, template=store.template)",
+        f"method = {method}",
+        "result = method(model, prompts, features)",
+        'print(result, "true label:", store.classes[label])',
+    ]
 
 
 def _function(method: str) -> str:

@@ -1,4 +1,4 @@
-"""HTML and figures of results. Names that users typed are escaped, and images are embedded, so that no file is left."""
+"""Show results as HTML and figures. Names that users typed are escaped. Images are embedded, so that no file is left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import PIL.Image
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 import tpt_lib as tpt
@@ -22,7 +22,7 @@ from tpt_lib.views.preprocessing import mean_and_std
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-THUMBNAIL = 112  # pixels of a side
+THUMBNAIL, CARD = 112, 260  # pixels of the longer side of a view, and of the image of a sample
 
 CSS = f"""
 .tpt-views {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(118px, 1fr)); gap: 10px; }}
@@ -37,6 +37,10 @@ CSS = f"""
 .tpt-table :is(th, td) {{ text-align: left; padding: 4px 10px 4px 0 !important; }}
 .tpt-table td:not(:nth-child(3)) {{ white-space: nowrap; }}
 .tpt-table tr {{ border-bottom: 1px solid var(--border-color-primary) !important; }}
+.tpt-sample img {{ max-width: 100%; margin: 0 auto 6px; border-radius: 6px; }}
+.tpt-sample :is(th, td) {{ vertical-align: top; }}
+.tpt-sample td {{ white-space: normal !important; overflow-wrap: anywhere; width: 100%; }}
+.tpt-sample th {{ white-space: nowrap !important; }}
 #probabilities td {{ padding: 2px 6px; }}
 .tpt-table tr.changed td {{ font-weight: 600; color: {AFTER}; }}
 .tpt-note {{ border-left: 3px solid {AFTER}; padding-left: 8px; }}
@@ -59,7 +63,7 @@ def view_grid(found: Explained, spec: tpt.ImageSpec) -> str:
     names, entropies = found.prediction.names, tpt.entropy(found.before).tolist()
     selected = found.prediction.selected
     kept = set() if selected is None else set(selected.tolist())
-    pictures = thumbnails(found.views, spec)
+    pictures = None if found.views is None else thumbnails(found.views, spec)
     before, after = (None if logits is None else _answers(names, logits) for logits in (found.before, found.after))
     assert before is not None
     figures = []
@@ -67,13 +71,14 @@ def view_grid(found: Explained, spec: tpt.ImageSpec) -> str:
         name = "the image itself" if view == 0 else f"view {view}"
         mark = "kept" if view in kept else "not kept"
         said = before[view] if after is None else f"{before[view]} → {after[view]}"
+        image = "" if pictures is None else f'<img src="{pictures[view]}" alt="{name}, {mark}">'
         figures.append(
             f'<figure class="{"kept" if view in kept else "other"}" data-view="{view}">'
-            f'<img src="{pictures[view]}" alt="{name}, {mark}">'
-            f"<figcaption>{place}. {name}{' <b>kept</b>' if view in kept else ''}<br>entropy {entropies[view]:.2f}<br>"
+            f"{image}<figcaption>{place}. {name}{' <b>kept</b>' if view in kept else ''}<br>entropy {entropies[view]:.2f}<br>"
             f"{said}</figcaption></figure>"
         )
     legend = f"{len(figures)} views, the most confident first" + (f"; {len(kept)} kept, framed in blue" if kept else "")
+    legend += "; no pictures, as a store has only features" if pictures is None else ""
     arrow = "" if after is None else "; class and probability before → after"
     return f'<p>{legend}{arrow}</p><div class="tpt-views">{"".join(figures)}</div>'
 
@@ -86,17 +91,42 @@ def _answers(names: Sequence[str], logits: Float[Tensor, "n k"]) -> list[str]:
 def thumbnails(views: Float[Tensor, "n 3 h w"], spec: tpt.ImageSpec) -> list[str]:
     """Return normalized views as small images in data URLs."""
     mean, std = mean_and_std(spec, views.device)
-    levels = ((views * std + mean) * 255).round().clamp(0, 255).byte().cpu().permute(0, 2, 3, 1).contiguous()
-    return [data_url(PIL.Image.fromarray(one.numpy())) for one in levels]
+    levels = ((views * std + mean) * 255).round().clamp(0, 255).byte().cpu()
+    return [data_url(to_image(one)) for one in levels]
 
 
-def data_url(image: PIL.Image.Image) -> str:
+def to_image(pixels: UInt8[Tensor, "3 h w"]) -> PIL.Image.Image:
+    """Return pixels as an image."""
+    return PIL.Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+
+
+def data_url(image: PIL.Image.Image, side: int = THUMBNAIL) -> str:
     """Return an image, made small, as a data URL."""
     image = image.copy()
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    image.thumbnail((side, side))
     file = io.BytesIO()
     image.save(file, "webp", quality=80)
     return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def sample_card(known: Mapping[str, str], pixels: UInt8[Tensor, "3 h w"] | None) -> str:
+    """Return the picture of a sample, if there is one, and what is known about it. Empty texts are left out."""
+    picture = "" if pixels is None else f'<img src="{data_url(to_image(pixels), CARD)}" alt="the image of the sample">'
+    rows = "".join(f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in known.items() if text)
+    return f'<div class="tpt-sample">{picture}<table class="tpt-table">{rows}</table></div>'
+
+
+def true_label(truth: int | None, answers: Mapping[str, tpt.Prediction]) -> str:
+    """Return the name of the true class, and which answers are right and wrong; nothing if it is not known."""
+    if truth is None or not answers:
+        return ""
+    name = next(iter(answers.values())).names[truth]
+    each = {
+        "Right": [title for title, said in answers.items() if said.index == truth],
+        "Wrong": [title for title, said in answers.items() if said.index != truth],
+    }
+    told = "".join(f" {verdict}: {html.escape(', '.join(titles))}." for verdict, titles in each.items() if titles)
+    return f'<p class="tpt-truth">True label: <b>{html.escape(name)}</b>.{told}</p>'
 
 
 def word_table(words: Sequence[tuple[str, list[tuple[str, float]]]]) -> str:
@@ -112,7 +142,7 @@ def word_table(words: Sequence[tuple[str, list[tuple[str, float]]]]) -> str:
 
 
 def method_table(rows: Sequence[MethodRow]) -> str:
-    """Return a row per method; bold where it disagrees with the first, which is zero-shot."""
+    """Return a row per method, in bold if it disagrees with the first one, which is zero-shot."""
     first = rows[0].prediction
     lines = []
     for row in rows:

@@ -27,7 +27,7 @@ class Progress:
 
 
 def ignore(_done: float, _doing: str) -> None:
-    """Take reports of work that nobody watches."""
+    """Ignore the reports of work that nobody watches."""
 
 
 def run_stoppable(work: Callable[[Report], T]) -> Generator[Progress, None, T]:

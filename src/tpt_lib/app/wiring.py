@@ -1,4 +1,4 @@
-"""What the tabs share: buttons, and a way to run work with a progress bar that can be stopped."""
+"""Add what the tabs share: buttons, and work that has a progress bar and can be stopped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def on_click(
 
 
 def watch(gr: Any, status: Any, work: Callable[[Report], dict[Any, Any]]) -> Iterator[dict[Any, Any]]:
-    """Run work and yield a progress bar until it is done, then what it returned; its errors become messages, which are HTML."""
+    """Yield a progress bar until the work is done, then what it returned. Its errors become messages, which are HTML."""
     running = run_stoppable(work)
     try:
         while True:

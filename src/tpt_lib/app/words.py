@@ -1,4 +1,4 @@
-"""The words whose embeddings are nearest to a context, as CoOp reads its learned contexts."""
+"""Find the words whose embeddings are nearest to a context, as CoOp reads its learned contexts."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def named_model(model: ClipLike, code: str) -> NamedModel:
 
 
 def read_vocabulary(model: ClipLike) -> Vocabulary:
-    """Return the frequent words that are one token of a model; for the embedded model, those that it was trained on."""
+    """Return the frequent words that are one token of a model. For the embedded model, return those it was trained on."""
     return single_tokens(model, _tiny_words() if getattr(model, "name", "") == "tiny" else _clip_words())
 
 
 def single_tokens(model: ClipLike, words: Iterable[str]) -> Vocabulary:
-    """Return those of the words that are one token of a model.
+    """Return the words that are one token of a model.
 
     A word is one token if its ids are those of the empty text with one id put in, at the start or after it.
     """

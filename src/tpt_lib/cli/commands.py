@@ -280,10 +280,11 @@ def app(args: Namespace) -> int:
     refuse(args, ("json",), "the app prints no result; leave it out")
     require_gradio()
     require_matplotlib()
+    store = None if args.store is None else tpt.FeatureStore.open(args.store)
     named = {name: named_model(model, code) for name, (model, code) in named_models_of(args).items()}
     if args.host not in ("127.0.0.1", "localhost", "::1"):
         say(f"warning: everyone who can reach {args.host} can use this app; there is no password")
-    page, address = serve(named, host=args.host, port=args.port)
+    page, address = serve(named, store=store, host=args.host, port=args.port)
     print(f"The app is at {address} until you press Ctrl-C", flush=True)
     page.block_thread()
     return 0

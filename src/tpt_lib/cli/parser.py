@@ -277,6 +277,11 @@ def _app(command: argparse.ArgumentParser) -> None:
         help="models to choose from: 'tiny', the embedded one (default); an open_clip architecture with its weights such as "
         "'ViT-B-16:openai'; or the folder of a transformers model. No other model is ever loaded",
     )
+    command.add_argument(
+        "--store",
+        metavar="FOLDER",
+        help="a feature store of one of the models, to choose its samples in place of images",
+    )
     command.add_argument("--device", help="torch device, such as 'cuda:0' (default: a GPU if there is one)")
     command.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1, which only this machine reaches)"
@@ -301,9 +306,9 @@ COMMANDS = {
         ],
     ),
     "app": (
-        "Run a page in the browser on which to try methods on images of your own",
+        "Run a page in the browser to try methods on your images, or on the samples of a store",
         (_app,),
-        ["", "--models tiny ViT-B-16:openai --port 8000"],
+        ["", "--models tiny ViT-B-16:openai --port 8000", "--store drawings"],
     ),
     "evaluate": (
         "Evaluate methods on a dataset; the same command resumes a stopped run",

@@ -21,7 +21,7 @@ from tpt_lib.evaluation.run_schema import Row
 from tpt_lib.types import PathLike, kind_of
 from tpt_lib.views.reading import read_image
 
-__all__ = ["SIDE", "Find", "image_finder", "thumbnails_of"]
+__all__ = ["SIDE", "Find", "file_below", "image_finder", "thumbnails_of"]
 
 SIDE = 128  # pixels of the longer side of a thumbnail
 
@@ -87,14 +87,14 @@ def _from_folder(folder: PathLike, runs: Sequence[Run]) -> Find:
         )
     root = root.resolve()
     paths = [path for run in runs for row in run.rows if (path := row.get("path"))]
-    if not any(_below(root, path) for path in paths):
+    if not any(file_below(root, path) for path in paths):
         first = f"the first is {paths[0]!r}" if paths else "the run has no paths; pass the dataset that was evaluated"
         raise ValueError(f"to_html: {str(folder)!r} has none of the images of the run; {first}")
     for run in runs:
         _check_pixels(root, run)
 
     def find(_: Run, row: Row) -> Reader | None:
-        file = _below(root, row.get("path"))
+        file = file_below(root, row.get("path"))
         return None if file is None else lambda: read_image(file)
 
     return find
@@ -106,14 +106,14 @@ def _check_pixels(root: Path, run: Run) -> None:
     for row in run.rows:
         if "error" in row or isinstance(row["truth"], str) or str(row["sample"]) not in known:
             continue  # images of Bongard problems are numbered otherwise
-        file = _below(root, row.get("path"))
+        file = file_below(root, row.get("path"))
         if file is not None and digest([read_image(file)]) != known[str(row["sample"])]:
             raise ValueError(
                 f"to_html: {str(file)!r} has other pixels than when it was evaluated; pass the folder of that dataset"
             )
 
 
-def _below(root: Path, path: str | None) -> Path | None:
+def file_below(root: Path, path: str | None) -> Path | None:
     """Return the file of a path below the folder; a run file from elsewhere must not reach other files."""
     try:
         file = (root / path).resolve() if path else root
