@@ -68,7 +68,10 @@ tpt_lib
 app.stoppable app.words app.choices app.python_call app.explain app.other_tabs app.show app.wiring
 app.image_tabs app.bongard_tab app.page app
 
-cli.output cli.parser cli.ignored cli.loading cli.store_commands cli.commands cli.main cli
+cli.output cli.options cli.loading cli.dataset
+cli.commands.demo cli.commands.classify cli.commands.app cli.commands.evaluate cli.commands.store cli.commands.encode
+cli.commands.compare cli.commands.report cli.commands.reproduce cli.commands.datasets cli.commands.methods
+cli.commands.models cli.commands cli.parser cli.main cli
 __main__
 """
 ORDER = LISTED.split()

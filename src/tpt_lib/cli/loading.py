@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import tpt_lib as tpt
-from tpt_lib.cli.ignored import refuse
+from tpt_lib.cli.options import refuse
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.text_files import read_text
 
