@@ -48,9 +48,10 @@ evaluation.run_reading evaluation.run_file evaluation.run_summary
 evaluation.page.svg evaluation.page.charts evaluation.page.gallery evaluation.page.thumbnails evaluation.page.write
 evaluation.page
 evaluation.report evaluation.profiling evaluation.from_store evaluation.compare
-evaluation.run.distributed evaluation.run.progress evaluation.run.clock evaluation.run.items
+evaluation.run.distributed evaluation.run.checks evaluation.run.progress evaluation.run.clock evaluation.run.items
 evaluation.run.fill_store evaluation.run.encode_dataset
 evaluation.run.work evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.evaluate_stream
+evaluation.run.settings evaluation.run.write_run
 evaluation.run.evaluate evaluation.run.evaluate_bongard evaluation.run evaluation
 
 paper.sweeps paper.budgets paper.transfer

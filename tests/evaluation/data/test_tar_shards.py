@@ -171,11 +171,12 @@ def test_ranks_take_shares_of_the_shards(shards, tmp_path, monkeypatch):
     data = load_dataset(shards, classes=["cat", "dog"])
     model = tpt_lib.load_tiny()
     whole = tpt_lib.evaluate(model, data, "zero_shot", out=tmp_path / "whole.jsonl", n_views=1)
-    monkeypatch.setattr("tpt_lib.evaluation.run.evaluate.merge_shares", lambda *_: None)
+    monkeypatch.setattr("tpt_lib.evaluation.run.write_run.merge_shares", lambda *_: None)
     monkeypatch.setattr("tpt_lib.evaluation.run.evaluate.Report.read", lambda *_: whole)
     shares = {}
     for rank in range(2):
-        monkeypatch.setattr("tpt_lib.evaluation.run.evaluate.share", lambda rank=rank: (rank, 2))
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
         tpt_lib.evaluate(model, data, "zero_shot", out=tmp_path / "run.jsonl", n_views=1)
         rows = tpt_lib.evaluation.read_run(tmp_path / f"run.jsonl.rank{rank}").rows
         shares |= {row["sample"]: row["methods"] for row in rows}

@@ -65,7 +65,7 @@ def as_rank(monkeypatch, rank, ranks, merge=lambda *_: None):
     """Be one of several ranks, that waits for no other."""
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", str(ranks))
-    monkeypatch.setattr("tpt_lib.evaluation.run.evaluate.merge_shares", merge)
+    monkeypatch.setattr("tpt_lib.evaluation.run.write_run.merge_shares", merge)
     monkeypatch.setattr("tpt_lib.Report.read", lambda _: report((header(), FOUR)))
 
 

@@ -385,7 +385,7 @@ def test_what_is_wrong_is_refused_before_the_file_is_touched(options, kind, mess
 def as_rank(monkeypatch, rank, ranks):
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", str(ranks))
-    merge = "tpt_lib.evaluation.run.evaluate.merge_shares"
+    merge = "tpt_lib.evaluation.run.write_run.merge_shares"
     monkeypatch.setattr(merge, lambda out, shares: rank or merge_run_files(shares, out))
 
 
