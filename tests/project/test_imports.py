@@ -49,7 +49,8 @@ evaluation.page.svg evaluation.page.charts evaluation.page.gallery evaluation.pa
 evaluation.page
 evaluation.report evaluation.profiling evaluation.from_store evaluation.compare
 evaluation.run.distributed evaluation.run.checks evaluation.run.progress evaluation.run.clock evaluation.run.items
-evaluation.run.fill_store evaluation.run.encode_dataset
+evaluation.run.describe_store evaluation.run.agree_on_index evaluation.run.fill_store evaluation.run.merge_stores
+evaluation.run.encode_work evaluation.run.encode_dataset
 evaluation.run.work evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.evaluate_stream
 evaluation.run.settings evaluation.run.write_run
 evaluation.run.evaluate evaluation.run.evaluate_bongard evaluation.run evaluation

@@ -10,7 +10,7 @@ import tpt_lib as tpt
 from tpt_lib.cli.options import refuse
 from tpt_lib.cli.output import show
 from tpt_lib.evaluation import merge_stores
-from tpt_lib.evaluation.run.fill_store import describe_store, shown_bytes
+from tpt_lib.evaluation.run.describe_store import describe_store, shown_bytes
 
 ABOUT = "Look at a store, check it, or join several"
 EXAMPLES = ("info drawings", "verify drawings", "merge part1 part2 --out whole")

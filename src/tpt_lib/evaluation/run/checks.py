@@ -13,19 +13,23 @@ from tpt_lib.evaluation.run.distributed import require_ray
 from tpt_lib.methods.cases import Case
 from tpt_lib.prompts.class_prompts import ClassPrompts
 
-__all__ = ["Backend", "check_classes", "check_seeds", "check_workers"]
+__all__ = ["Backend", "check_batch_size", "check_classes", "check_seeds", "check_workers"]
 
 Backend = Literal["local", "ray"]
 
 
-def check_seeds(caller: str, seeds: Sequence[int], batch_size: int = 1) -> None:
-    """Refuse no seeds, a seed that is given twice, and a batch size below 1."""
-    if not seeds or batch_size < 1:
-        raise ValueError(
-            f"{caller}: at least one seed and a batch_size of 1 are needed, but got {len(seeds)} seeds and {batch_size}"
-        )
+def check_seeds(caller: str, seeds: Sequence[int]) -> None:
+    """Refuse an empty list of seeds, and one that repeats a seed."""
+    if not seeds:
+        raise ValueError(f"{caller}: seeds must not be empty; pass at least one, such as seeds=[0]")
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"{caller}: seeds must differ, but got {list(seeds)}")
+
+
+def check_batch_size(caller: str, batch_size: int) -> None:
+    """Refuse a batch size below 1."""
+    if batch_size < 1:
+        raise ValueError(f"{caller}: batch_size must be at least 1, but got {batch_size}")
 
 
 def check_workers(caller: str, num_workers: int | None, backend: str, device: torch.device) -> int:

@@ -12,7 +12,7 @@ from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.from_store import check_store, first_views, reward_names, store_of_model
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
-from tpt_lib.evaluation.run.checks import Backend, check_classes, check_seeds, check_workers
+from tpt_lib.evaluation.run.checks import Backend, check_batch_size, check_classes, check_seeds, check_workers
 from tpt_lib.evaluation.run.distributed import share
 from tpt_lib.evaluation.run.settings import run_settings
 from tpt_lib.evaluation.run.stream_plan import Streams, plan_stream
@@ -126,7 +126,8 @@ def evaluate(
     preset = data.name if preset == "dataset" else preset
     cases = as_cases("evaluate", methods, prompts, preset=preset, reward=reward, online=True)
     num_workers = check_workers("evaluate", num_workers, backend, prompts.context.device)
-    check_seeds("evaluate", seeds, batch_size)
+    check_seeds("evaluate", seeds)
+    check_batch_size("evaluate", batch_size)
     check_classes(prompts, cases, data.classes)
     rank, ranks = share()
     asked: Any = {"order": order, "streams": streams, "backend": backend, "retry_errors": retry_errors}

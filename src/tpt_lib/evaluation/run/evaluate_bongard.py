@@ -16,7 +16,7 @@ from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.data.samples import shown_path
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
-from tpt_lib.evaluation.run.checks import check_seeds
+from tpt_lib.evaluation.run.checks import check_batch_size, check_seeds
 from tpt_lib.evaluation.run.distributed import share
 from tpt_lib.evaluation.run.progress import ProgressBar
 from tpt_lib.evaluation.run.settings import described_methods
@@ -82,7 +82,8 @@ def evaluate_bongard(
     check_is_file(out)
     require_torchmetrics()
     solvers = _solvers(methods)
-    check_seeds("evaluate_bongard", seeds, batch_size)
+    check_seeds("evaluate_bongard", seeds)
+    check_batch_size("evaluate_bongard", batch_size)
     if share()[1] > 1:
         raise RuntimeError(
             f"evaluate_bongard: runs in one process, but this is one of {share()[1]} ranks, which would all write {out}; start "
