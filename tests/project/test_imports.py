@@ -42,13 +42,14 @@ evaluation.data.class_names evaluation.data.samples evaluation.data.columns eval
 evaluation.data.stream evaluation.data.hugging_face evaluation.data.tar_format evaluation.data.tar_shards
 evaluation.data.eval_set evaluation.data.data_identity evaluation.data.registered
 evaluation.data.load evaluation.data.subsets evaluation.data.orders evaluation.data
-evaluation.published evaluation.table evaluation.metrics evaluation.significance
-evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines evaluation.run_lock
-evaluation.run_reading evaluation.run_file evaluation.run_summary
+evaluation.published_names evaluation.published evaluation.table evaluation.metrics evaluation.significance
+evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines
+evaluation.run_lock evaluation.run_reading evaluation.run_file evaluation.run_summary
 evaluation.page.svg evaluation.page.charts evaluation.page.gallery evaluation.page.thumbnails evaluation.page.write
 evaluation.page
-evaluation.report evaluation.profiling evaluation.from_store evaluation.compare
-evaluation.run.distributed evaluation.run.checks evaluation.run.progress evaluation.run.clock evaluation.run.items
+evaluation.report_table evaluation.several_runs evaluation.report evaluation.profiling evaluation.from_store evaluation.compare
+evaluation.run.distributed evaluation.run.checks evaluation.run.progress
+evaluation.run.clock evaluation.run.items
 evaluation.run.describe_store evaluation.run.agree_on_index evaluation.run.fill_store evaluation.run.merge_stores
 evaluation.run.encode_work evaluation.run.encode_dataset
 evaluation.run.work evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.evaluate_stream

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpt_lib.evaluation.published import dataset_key, paper_tables
+from tpt_lib.evaluation.published import paper_tables
+from tpt_lib.evaluation.published_names import dataset_key
 
 __all__ = [
     "SCORES",
