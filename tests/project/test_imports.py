@@ -43,7 +43,7 @@ evaluation.data.stream evaluation.data.hugging_face evaluation.data.tar_format e
 evaluation.data.eval_set evaluation.data.data_identity evaluation.data.registered
 evaluation.data.load evaluation.data.subsets evaluation.data.orders evaluation.data
 evaluation.published_names evaluation.published evaluation.table evaluation.metrics evaluation.significance
-evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines
+evaluation.run_identity evaluation.run_schema evaluation.run_rows evaluation.run_checks evaluation.run_lines
 evaluation.run_lock evaluation.run_reading evaluation.run_file evaluation.run_summary
 evaluation.page.svg evaluation.page.charts evaluation.page.gallery evaluation.page.thumbnails evaluation.page.write
 evaluation.page
