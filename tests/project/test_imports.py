@@ -48,7 +48,7 @@ evaluation.run_lock evaluation.run_reading evaluation.run_file evaluation.run_su
 evaluation.page.svg evaluation.page.charts evaluation.page.gallery evaluation.page.thumbnails evaluation.page.write
 evaluation.page
 evaluation.report_table evaluation.several_runs evaluation.report evaluation.profiling evaluation.from_store evaluation.compare
-evaluation.run.distributed evaluation.run.checks evaluation.run.progress
+evaluation.run.distributed evaluation.run.ray_cluster evaluation.run.checks evaluation.run.progress
 evaluation.run.clock evaluation.run.items
 evaluation.run.describe_store evaluation.run.agree_on_index evaluation.run.fill_store evaluation.run.merge_stores
 evaluation.run.encode_work evaluation.run.encode_dataset

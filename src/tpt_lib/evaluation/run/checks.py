@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 
 from tpt_lib.evaluation.data.class_names import permutation
-from tpt_lib.evaluation.run.distributed import require_ray
+from tpt_lib.evaluation.run.ray_cluster import require_ray
 from tpt_lib.methods.cases import Case
 from tpt_lib.prompts.class_prompts import ClassPrompts
 

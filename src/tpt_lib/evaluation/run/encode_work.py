@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from tpt_lib.evaluation.data.samples import listed_file, shown_path
-from tpt_lib.evaluation.run.distributed import ray_rows
 from tpt_lib.evaluation.run.fill_store import Encoded
 from tpt_lib.evaluation.run.items import Item, Items, make_views, read_ahead
+from tpt_lib.evaluation.run.ray_cluster import ray_rows
 from tpt_lib.features.encode import encode_views
 from tpt_lib.features.store_index import Index, StoredType, shard_samples
 from tpt_lib.models.protocol import ClipLike

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 
-from tpt_lib.evaluation.run.distributed import ray_shares
+from tpt_lib.evaluation.run.ray_cluster import ray_shares
 from tpt_lib.evaluation.run.stream_plan import OnlineCase, Stream
 from tpt_lib.evaluation.run.stream_state import SavedStates, StateFile
 from tpt_lib.evaluation.run.work import Work

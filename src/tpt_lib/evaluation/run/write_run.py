@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 
 from tpt_lib.evaluation.run.checks import Backend
-from tpt_lib.evaluation.run.distributed import merge_shares, ray_rows, share
+from tpt_lib.evaluation.run.distributed import merge_shares, share
 from tpt_lib.evaluation.run.evaluate_stream import stream_rows, write_streams_on_ray
 from tpt_lib.evaluation.run.progress import ProgressBar
+from tpt_lib.evaluation.run.ray_cluster import ray_rows
 from tpt_lib.evaluation.run.stream_plan import Stream
 from tpt_lib.evaluation.run.work import Started, Work
 from tpt_lib.evaluation.run_file import Header, Row, RunFile, check_resumable
