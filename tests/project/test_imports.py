@@ -41,7 +41,7 @@ evaluation.data.image_lists evaluation.data.cifar evaluation.data.bongard_hoi
 evaluation.data.class_names evaluation.data.samples evaluation.data.columns evaluation.data.tables
 evaluation.data.stream evaluation.data.hugging_face evaluation.data.tar_format evaluation.data.tar_shards
 evaluation.data.eval_set evaluation.data.data_identity evaluation.data.registered
-evaluation.data.load evaluation.data.subsets evaluation.data.orders evaluation.data
+evaluation.data.objects evaluation.data.load evaluation.data.subsets evaluation.data.orders evaluation.data
 evaluation.published_names evaluation.published evaluation.table evaluation.metrics evaluation.significance
 evaluation.run_identity evaluation.run_schema evaluation.run_rows evaluation.run_checks evaluation.run_lines
 evaluation.run_lock evaluation.run_reading evaluation.run_file evaluation.run_summary
