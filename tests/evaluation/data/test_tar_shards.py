@@ -109,7 +109,7 @@ def test_files_that_are_no_shards(shards):
     with pytest.raises(ValueError, match="a shard is listed twice"):
         load_dataset([shards / "shards-000.tar"] * 2)
     with pytest.raises(
-        ValueError, match=r"a list must be of tar files, or of \(image, label\), but 'a\.jpg' is no tar file"
+        ValueError, match=r"a list must be of tar files, or of \(image, label\), but 'a\.jpg' is not a tar file"
     ):
         load_dataset(["a.jpg", "b.jpg"])
     with pytest.raises(ValueError, match="subset has no effect on tar files"):
@@ -118,11 +118,11 @@ def test_files_that_are_no_shards(shards):
     with pytest.raises(ValueError, match=r"empty\.tar' is empty"):
         load_dataset(shards / "empty.tar")
     (shards / "text.tar").write_text("no tar file" * 100)
-    with pytest.raises(ValueError, match=r"text\.tar' is not a tar file, or is compressed otherwise"):
+    with pytest.raises(ValueError, match=r"text\.tar' is not a tar file, or has another compression"):
         load_dataset(shards / "text.tar")
     both = b"".join((shards / f"shards-00{i}.tar").read_bytes() for i in range(2))
     (shards / "both.tar").write_bytes(both)
-    with pytest.raises(ValueError, match=r"both\.tar' has more files behind its end mark"):
+    with pytest.raises(ValueError, match=r"both\.tar' has more files after its end mark"):
         load_dataset(shards / "both.tar", classes=["cat", "dog"])
 
 

@@ -102,7 +102,7 @@ def test_a_store_is_a_stream_too(whole_stream, tmp_path):
             assert said["confidence"] == pytest.approx(other["methods"][name]["confidence"], abs=1e-5)
     tpt_lib.evaluate(model(), store, "tda", out=tmp_path / "sorted.jsonl", order="by-class")
     assert [row["truth"] for row in content(tmp_path / "sorted.jsonl")[1:]] == sorted(i % 6 for i in range(12))
-    with pytest.raises(ValueError, match="order='domains' needs the domain of each sample, but noise does not tell it"):
+    with pytest.raises(ValueError, match="order='domains' needs the domain of each sample, but noise has none"):
         tpt_lib.evaluate(model(), store, "tda", out=tmp_path / "domains.jsonl", order="domains")
 
 
@@ -344,7 +344,7 @@ class Seen:
         (
             {"order": "domains"},
             ValueError,
-            "order='domains' needs the domain of each sample, but noise does not tell it",
+            "order='domains' needs the domain of each sample, but noise has none",
         ),
         ({"methods": "tpt", "order": "shuffle"}, ValueError, "order was given, but none of the methods is online"),
         ({"methods": "tpt", "streams": "per-rank"}, ValueError, "streams was given, but none of the methods is online"),

@@ -1,4 +1,4 @@
-"""Load a dataset from where it is kept, and check it before an image is read."""
+"""Load a dataset by name or from a path, and check it before an image is read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def load_dataset(
     subset: bool = False,
     seed: int = 0,
 ) -> EvalSet:
-    """Load a dataset by name, or from where it is kept, and check it before any image is read.
+    """Load a dataset by name, path or object, and check it before any image is read.
 
     Args:
         source: one of ``list_datasets()``; the path of a folder with one folder of images per class; a CSV, TSV or Parquet
@@ -141,7 +141,7 @@ def _from_shards(
 ) -> EvalSet:
     if odd := [one for one in source if not is_tar(one)]:
         raise ValueError(
-            f"load_dataset: a list must be of tar files, or of (image, label), but {str(odd[0])!r} is no tar file"
+            f"load_dataset: a list must be of tar files, or of (image, label), but {str(odd[0])!r} is not a tar file"
         )
     if subset:
         raise ValueError("load_dataset: subset has no effect on tar files; list those that you want")
