@@ -1,4 +1,4 @@
-"""Metrics of one method's answers: accuracy, calibration, means over seeds, and the paper's averages."""
+"""Compute the metrics of a method's answers: accuracy, calibration, means over seeds, and the paper's averages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def scores(answers: Outcomes, *, calibrated: bool = True) -> dict[str, float | N
 
     Args:
         answers: a method's answers.
-        calibrated: whether confidences are meant as probabilities (default True). Otherwise calibration errors are missing.
+        calibrated: whether confidences are probabilities (default True). Otherwise calibration errors are missing.
     """
     if not len(answers.truth):
         return dict.fromkeys(SCORES)

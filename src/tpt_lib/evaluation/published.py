@@ -1,4 +1,4 @@
-"""The tables of the paper (Shu et al., NeurIPS 2022) and numbers of later methods as data, and lookup in them."""
+"""Look up published numbers: the tables of the paper (Shu et al., NeurIPS 2022), and those of later methods."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PaperNumber:
         value: the accuracy.
         std: its standard deviation over seeds, if known.
         table: the number of the table of the paper, None if it is from elsewhere.
-        source: where it is from if not from the paper, and with which setting.
+        source: where it is from if not from the paper, and its setting.
     """
 
     value: float
@@ -61,13 +61,13 @@ class PaperNumber:
 
 @dataclass(frozen=True)
 class Follower:
-    """What was published about a later method, or about a baseline next to it. Numbers are in percent.
+    """The published numbers of a later method, or of a baseline that it is compared with, in percent.
 
     Attributes:
         method: the method.
         model: the model, as ``"ViT-B/16"``.
         source: where the numbers are from.
-        setting: what differs from the method's defaults, such as texts, a reward or an attack; empty if nothing does.
+        setting: differences from the method's defaults, such as texts, a reward or an attack; empty if there are none.
         top1: top-1 accuracy for each dataset or average.
         ece: calibration error for each dataset or average.
     """

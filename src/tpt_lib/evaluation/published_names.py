@@ -1,4 +1,4 @@
-"""Bring names of datasets, methods and models into the one spelling by which published numbers are found."""
+"""Normalize the names of datasets, methods and models, to look up published numbers by them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BACKBONES = {"rn50": "RN50", "vitb16": "ViT-B/16", "vitbasepatch16": "ViT-B/16",
 
 
 def dataset_key(name: str) -> str:
-    """Return a dataset's name in one spelling."""
+    """Return the normalized name of a dataset."""
     key = re.sub(r"[^a-z0-9/]", "", name.lower())
     return DATASETS.get(key, key)
 
@@ -57,7 +57,7 @@ def method_key(name: str, names: Mapping[str, str] | None = None) -> str:
 
 
 def published_names() -> dict[str, str]:
-    """Return the paper's name of each method, by all names that it is known by."""
+    """Return the paper's name of each method, by the method's name, title and function."""
     found = dict(OTHER_NAMES)
     for entry in map(get_method, (*list_methods(), *list_methods(online=True))):
         known_by = (entry.name, entry.title, getattr(entry.predict, "__name__", ""))
@@ -80,7 +80,7 @@ def backbone_key(model: str) -> str | None:
 
 
 def model_key(model: str) -> str:
-    """Return a model's name in one spelling, without words for its authors' weights.
+    """Return the normalized name of a model, without words for its authors' weights.
 
     >>> model_key("ViT-L/14") == model_key("ViT-L-14/openai")
     True

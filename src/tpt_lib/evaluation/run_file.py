@@ -1,4 +1,4 @@
-"""Run files: write them row by row, and resume them.
+"""Write run files row by row, and resume them.
 
 A run file is only ever appended to. A run that was killed leaves complete lines and possibly part of one, which is
 dropped when the run is resumed. ``run_schema`` has the fields, ``run_rows`` makes rows, and ``run_reading`` reads and

@@ -36,7 +36,7 @@ def run_header(
         methods: names of the methods.
         seeds: seeds of the run.
         n: number of samples per seed.
-        settings: everything else that results depend on, in types that JSON has.
+        settings: everything else that results depend on, in JSON types.
     """
     identity: dict[str, Any] = {
         "dataset": dataset,
@@ -53,7 +53,7 @@ def run_header(
 
 
 def _strict(setting: Any) -> Any:
-    """Return a setting, or of what ``dataset_identity`` returned only what must be equal in all parts of a run."""
+    """Return a setting, but only the digest of a ``dataset_identity``: the rest may differ between parts of a run."""
     return setting["digest"] if isinstance(setting, dict) and "digest" in setting else setting
 
 

@@ -1,4 +1,4 @@
-"""The schema of run files: the fields of their header and rows.
+"""Define the schema of run files: the fields of their header and rows.
 
 A run file has one JSON object per line: a header, then one row per seed and sample. A sample that failed and was tried again
 has several rows: one with results is used rather than one with an error, and the last of several errors.
@@ -35,7 +35,7 @@ class Header(TypedDict):
 
 
 class ZeroShot(TypedDict):
-    """What the model says without the method: class, most likely classes and their probabilities.
+    """The model's prediction without the method: class, most likely classes and their probabilities.
 
     ``probs`` are its probabilities of the method's most likely classes, in their order.
     """
@@ -49,7 +49,7 @@ class ZeroShot(TypedDict):
 class MethodResult(TypedDict):
     """A method's answer for one sample: class, probability, entropy in nats, most likely classes and their probabilities.
 
-    ``zero_shot`` is there if the method's prediction has one. Files of version 0.1 have neither that nor ``top5_probs``.
+    ``zero_shot`` is present if the method's prediction has one. Files of version 0.1 have neither that nor ``top5_probs``.
     """
 
     index: int
@@ -80,9 +80,9 @@ class Row(TypedDict):
 
 
 def is_final(row: Row) -> bool:
-    """Return whether a row is kept when its run is resumed: one with results, or of an image that was refused.
+    """Return whether a row is kept when its run is resumed: it has results, or its image was refused.
 
-    A file that was missing or could not be read, a lack of memory and any other error may pass, so they are tried again.
+    Other errors, such as a missing file or a lack of memory, may be temporary, so their samples are tried again.
     """
     return row.get("error", "ImageError:").startswith("ImageError:")
 

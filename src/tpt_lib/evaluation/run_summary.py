@@ -1,4 +1,4 @@
-"""Summarize one run: the answers, the scores and the notes that a report is made of."""
+"""Summarize runs for a report: answers, scores, averages and notes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def outcomes_by_seed(run: Run, method: str) -> dict[int, Outcomes]:
 
 
 def is_probability(run: Run, method: str) -> bool:
-    """Return whether a method's confidences are meant as probabilities; shares of votes are not."""
+    """Return whether a method's confidences are probabilities; shares of votes are not."""
     return method not in run.header["settings"].get("not_probabilities", ())
 
 

@@ -163,7 +163,7 @@ def test_a_seed_of_augment_views_is_refused(tmp_path):
 
 def test_foreign_places_are_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(ValueError, match=r"is no feature store, and it has other files, as 'mine\.txt'"):
+    with pytest.raises(ValueError, match=r"is not a feature store and has other files, such as 'mine\.txt'"):
         encoded(tmp_path)
     with pytest.raises(ValueError, match="is a file"):
         encoded(tmp_path / "mine.txt")

@@ -236,7 +236,7 @@ def test_an_image_that_is_gone_after_its_row_is_refused(whole_stream, tmp_path, 
     gone = shuffled_order(12, 0)[2]
     monkeypatch.setattr("tpt_lib.evaluation.run_checks.differing_data", lambda *_: {})
     with pytest.raises(
-        ValueError, match=rf"sample {gone} of seed 0 has a row .* cannot be used any more: MissingImageError"
+        ValueError, match=rf"sample {gone} of seed 0 has a row .* can no longer be used: MissingImageError"
     ):
         run(path, Noise(bad=[gone]), methods=METHODS, seeds=SEEDS)
 

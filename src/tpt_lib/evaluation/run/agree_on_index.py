@@ -47,6 +47,7 @@ def new_index(
     name: str,
     shard_size: int,
 ) -> Index:
+    """Return the index of a new store with one model. Encodes a blank image to find the width of its features."""
     height, width = model.image_spec.size
     plain = torch.zeros(1, 3, height, width, device=device_of(model))
     with torch.no_grad():
@@ -72,17 +73,18 @@ def new_index(
 
 
 def agree_on_index(out: Path, wanted: Index) -> Index:
-    """Return the index of the store at ``out``, with the model and the seeds of ``wanted`` added; write it if it is new.
+    """Return the index of the store at ``out`` with the models and seeds of ``wanted``; write it if it has changed.
 
     Raises:
-        ValueError: if there is a store of another dataset, other views or another model of that name, or the folder has
-            other files. Nothing is changed then.
+        ValueError: if ``out`` has a store of another dataset, other views or another model of that name, or other files.
+            Nothing is changed then.
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"encode_dataset: {str(out)!r} is a file; pass the folder of a store, or a new one")
     if out.is_dir() and not (out / INDEX).exists() and (other := [f for f in out.iterdir() if not _is_lock(f)]):
         raise ValueError(
-            f"encode_dataset: {str(out)!r} is no feature store, and it has other files, as {other[0].name!r}; pass a new folder"
+            f"encode_dataset: {str(out)!r} is not a feature store and has other files, such as {other[0].name!r}; pass a new "
+            "folder"
         )
     if not (out / INDEX).exists():
         _check_space(out, wanted, _left(out, wanted))
@@ -101,7 +103,7 @@ def agree_on_index(out: Path, wanted: Index) -> Index:
 
 
 def joined_index(out: Path, known: Index, wanted: Index) -> Index:
-    """Return an index with the models and seeds of both; refuse one of another dataset, other views or other models."""
+    """Return an index with the models and seeds of both; refuse a different dataset, views or models of the same name."""
     data, here = known["dataset"], wanted["dataset"]
     found: dict[str, tuple[Any, Any]] = {
         key: (data[key], here[key]) for key in ("name", "split", "classes", "template", "n") if data[key] != here[key]
@@ -126,7 +128,7 @@ def joined_index(out: Path, known: Index, wanted: Index) -> Index:
         said = [f"{key} is {short(repr(a))} there and {short(repr(b))} here" for key, (a, b) in found.items()]
         raise ValueError(
             f"encode_dataset: {str(out)!r} has a store that differs ({'; '.join(said)}). Pass another folder; a second model "
-            "needs a name of its own, as name='reward'"
+            "needs its own name, such as name='reward'"
         )
     return {**known, "models": models}
 
@@ -159,7 +161,7 @@ def _is_lock(file: Path) -> bool:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold the lock of the index; wait for another process that has it."""
+    """Hold the lock of the index; wait while another process has it."""
     end = time.monotonic() + PATIENCE
     while True:
         try:

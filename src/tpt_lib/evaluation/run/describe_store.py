@@ -11,7 +11,7 @@ __all__ = ["describe_store", "shown_bytes", "stored_bytes"]
 
 
 def describe_store(path: Path) -> dict[str, Any]:
-    """Return what is in a store, complete or not, in types that JSON has."""
+    """Return the contents of a store, complete or not, in JSON types."""
     index = read_index("tpt-lib store", path)
     data, models = index["dataset"], []
     for name, entry in index["models"].items():
@@ -32,13 +32,13 @@ def describe_store(path: Path) -> dict[str, Any]:
 
 
 def stored_bytes(index: Index, shards: int) -> int:
-    """Return how many bytes of features a number of files have, for the widest of the models."""
+    """Return the number of bytes of features in a number of files, for the widest model."""
     size = max(entry["width"] * (2 if entry["dtype"] == "float16" else 4) for entry in index["models"].values())
     return min(shards * index["shard_size"], shards * index["dataset"]["n"]) * index["views"]["n_views"] * size
 
 
 def shown_bytes(number: int | float) -> str:
-    """Return a number of bytes for people, as '3.3 GB'."""
+    """Return a number of bytes in readable form, such as '3.3 GB'."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.3g} {unit}"

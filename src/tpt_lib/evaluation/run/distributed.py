@@ -29,7 +29,7 @@ def merge_shares(out: Path, shares: list[Path]) -> None:
 
 @contextmanager
 def after_all_ranks() -> Iterator[int]:
-    """Wait for all ranks, give this process's rank, and wait for all again."""
+    """Wait for all ranks, yield this process's rank, and wait for all again at the end."""
     import torch.distributed as dist
 
     if share()[1] == 1:

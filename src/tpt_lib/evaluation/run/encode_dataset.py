@@ -44,7 +44,7 @@ def encode_dataset(
 ) -> FeatureStore:
     """Encode the views of every image of a dataset into a store on disk.
 
-    A call that was stopped or killed is resumed by the same call. Damaged files, and samples whose errors may pass, are
+    A call that was stopped or killed is resumed by the same call. Damaged files, and samples whose errors may be temporary, are
     encoded again. Several processes may fill one store, such as the ranks of ``torchrun``; each takes its share of the files.
 
     Args:
@@ -53,9 +53,9 @@ def encode_dataset(
         out: the folder of the store. If it has one of this dataset, missing seeds and models are added.
         seeds: seeds of the views (default ``(0,)``).
         dtype: ``"float16"`` (default), or ``"float32"`` for results that equal those from images bit for bit.
-        keep: what is stored of each view (default, and so far all there is: ``("features",)``).
+        keep: what to store for each view (default ``("features",)``, so far the only choice).
         name: name of the model in the store (default ``"model"``). A second model on the same views needs another one.
-        shard_size: number of samples in a file (default 64), which is the most that a kill can lose.
+        shard_size: number of samples per file (default 64). A kill loses at most the work on one file.
         num_workers: number of processes that make views while the model encodes (default 2, or 0 if the model is on a CPU).
             With Ray, the number of actors, which do all of the work.
         backend: ``"local"`` (default), or ``"ray"`` for a Ray cluster.
@@ -104,9 +104,7 @@ def _check_format(dtype: str, keep: Sequence[str], name: str, shard_size: int) -
     if dtype not in get_args(StoredType):
         raise ValueError(f"encode_dataset: dtype must be one of {', '.join(get_args(StoredType))}, but got {dtype!r}")
     if tuple(keep) != ("features",):
-        raise ValueError(
-            f"encode_dataset: keep must be ('features',), which is all that can be stored, but got {keep!r}"
-        )
+        raise ValueError(f"encode_dataset: keep must be ('features',), the only choice so far, but got {keep!r}")
     check_model_name("encode_dataset", name)
     if not isinstance(shard_size, int) or shard_size < 1:
         raise ValueError(f"encode_dataset: shard_size must be an int of at least 1, but got {shard_size!r}")

@@ -1,4 +1,4 @@
-"""Turn samples into the features that a store has of them, in this process or on a Ray cluster."""
+"""Turn samples into features for a store, in this process or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EncodeWork:
         return self.encode(seed, list(self.items(seed, samples, 0)))
 
     def items(self, seed: int, samples: list[int], num_workers: int) -> Iterator[Item]:
-        """Yield what is read of samples."""
+        """Yield samples, read by ``num_workers`` processes."""
         specs = [self.model.image_spec] if self.device.type == "cpu" else []
         data = Items(self.samples, samples, specs, replace(self.views, seed=seed), self.root, self.n_classes)
         return read_ahead(data, num_workers, self.device)
@@ -55,7 +55,7 @@ class EncodeWork:
         ]
 
     def failed(self, _seed: int, sample: int, error: str) -> Encoded:
-        """Return what is stored of a sample that no process could read."""
+        """Return the error that is stored for a sample that no process could read."""
         path = shown_path(listed_file(self.samples, sample), self.root)
         return self._encoded(Item(sample, path, error=error), None)
 

@@ -78,7 +78,7 @@ def evaluate(
     Args:
         model: the model.
         dataset: what ``load_dataset`` returned, or ``EvalSet("mine", samples, classes)``; or the store that ``encode_dataset``
-            made of it; then only the model's text tower runs.
+            made of it, for which only the model's text tower runs.
         methods: a name from ``list_methods()`` or ``list_methods(online=True)``, a function, or a list of them; or a dict from
             the name in the report to a method, or to a pair of a method and its own prompts, such as
             ``{"CoOp": ("zero_shot", coop)}``.
@@ -93,17 +93,17 @@ def evaluate(
             the model is on a CPU, where they would take its cores). With Ray, the number of actors, which do all of the work.
         backend: ``"local"`` (default), or ``"ray"`` for a Ray cluster. Under ``torchrun`` each rank takes its share of the
             samples, and the shares are merged.
-        order: order of the stream, for online methods (default None: ``"shuffle"``, another one for each seed): also
+        order: order of the stream, for online methods (default None: ``"shuffle"``, which differs for each seed): also
             ``"dataset"``, ``"by-class"``, ``"dirichlet"`` (classes in bursts; ``"dirichlet:0.5"`` sets the concentration,
             default 0.1) or ``"domains"`` (one after another).
         streams: ``"per-rank"`` gives each rank of ``torchrun``, or each of ``num_workers`` workers of Ray, a stream of its own
             over its share, for online methods (default None: they are refused). Results then depend on their number.
         strict: whether to stop at an image that cannot be used (default False: record its error as a row).
         retry_errors: whether a resumed run tries every sample with an error again (default False: all but images that were
-            refused with ``ImageError``; a missing file or a lack of memory may pass).
+            refused with ``ImageError``; a missing file or a lack of memory may be temporary).
         progress: whether to show a bar with the accuracy so far (default: only on a terminal).
-        **views: the keywords of ``augment_views`` except ``seed``; the recipe is the dataset's by default. Of the views of a
-            store, ``n_views`` takes the first ones.
+        **views: the keywords of ``augment_views`` except ``seed``; the recipe is the dataset's by default. For a store,
+            ``n_views`` takes its first views.
 
     Returns:
         The report of the run.

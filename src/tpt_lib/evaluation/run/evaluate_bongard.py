@@ -1,4 +1,4 @@
-"""Evaluate methods on Bongard problems: each encoded once for all methods, one row per query on disk."""
+"""Evaluate methods on Bongard problems: each is encoded once for all methods, and has one row per query on disk."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ __all__ = ["Encoded", "complete", "is_whole", "tasks", "write_shard"]
 
 
 class Encoded(TypedDict):
-    """The features ``(N, E)`` of a sample, or an error; its label, -1 if it is not known, and its path, or None."""
+    """The features ``(N, E)`` of a sample, or its error; its label, -1 if not known; and its path, or None."""
 
     sample: int
     label: int
@@ -37,8 +37,11 @@ class Encoded(TypedDict):
 def tasks(
     out: Path, index: Index, model: str, seeds: Sequence[int], rank: int = 0, ranks: int = 1
 ) -> list[tuple[int, int]]:
-    """Return what is to be done by a rank, as pairs (seed, number of a file): files that are missing, damaged, or have
-    errors that may pass. Its share does not depend on what the others have done."""
+    """Return the files that a rank has to write, as pairs (seed, number of the file).
+
+    These are files that are missing or damaged, or have temporary errors. The share of a rank does not depend on the progress
+    of the others.
+    """
     every = [(seed, shard) for seed in seeds for shard in range(shard_count(index))]
     return [(seed, shard) for seed, shard in every[rank::ranks] if not is_whole(shard_path(out, model, seed, shard))]
 
@@ -59,7 +62,7 @@ def write_shard(out: Path, index: Index, model: str, seed: int, shard: int, samp
 
 
 def complete(out: Path, index: Index, model: str, seed: int) -> None:
-    """Write the labels and paths of all samples to one file, unless it is there, or a file of the model and seed is not."""
+    """Write the labels and paths of all samples to one file, once all files of the model and seed exist."""
     if _has_checksum(out / COLUMNS) or missing_shards(out, index, model, seed):
         return
     labels, paths = [], []
@@ -73,7 +76,7 @@ def complete(out: Path, index: Index, model: str, seed: int) -> None:
 
 
 def is_whole(file: Path) -> bool:
-    """Return whether a file has its checksum and no error that may pass."""
+    """Return whether a file matches its checksum and has no temporary errors."""
     return _has_checksum(file) and all(
         is_final({"error": error})  # type: ignore[typeddict-item]
         for error in json.loads(map_tensors(file)[1]["errors"]).values()

@@ -19,8 +19,8 @@ def merge_stores(out: PathLike, parts: Sequence[PathLike]) -> FeatureStore:
     """Copy the files of stores of the same dataset, views and models into one.
 
     Args:
-        out: the folder of the store that gets them; it may be a new one.
-        parts: folders of stores, complete or not, as several machines filled them.
+        out: folder of the merged store, new or existing.
+        parts: folders of stores, complete or not, such as several machines fill.
 
     Returns:
         The store, complete.
