@@ -34,7 +34,7 @@ def test_where_a_model_comes_from(capsys, tmp_path, monkeypatch):
     assert asked == [("load_open_clip", "ViT-B-16", "openai"), ("load_transformers", "clip")]
     code, _, (error,) = ran(capsys, f"classify {path} --classes cat dog --pretrained openai")
     assert code == 2
-    assert "--pretrained: for architectures of open_clip; the embedded model brings its own weights" in error
+    assert "--pretrained: for architectures of open_clip; the embedded model has its own weights" in error
 
 
 def test_a_model_there_is_not(capsys):

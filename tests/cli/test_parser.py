@@ -36,7 +36,7 @@ def test_the_commands_in_the_pages_parse(page, named):
 
 def test_the_list_of_commands_reads_well():
     text = parser().format_help()
-    first_words = {"Run", "Classify", "Encode", "Look", "Evaluate", "Compare", "Summarize", "List"}
+    first_words = {"Run", "Classify", "Encode", "Describe", "Evaluate", "Compare", "Summarize", "List"}
     for name, module in COMMANDS.items():
         assert module.ABOUT.split()[0] in first_words, module.ABOUT
         assert f"\n    {name}" in text

@@ -62,7 +62,7 @@ def _is_store(path: str) -> bool:
 def _refuse_ignored(args: Namespace) -> None:
     """Refuse options that the dataset would ignore."""
     if _is_store(args.dataset):
-        refuse(args, ("root", "split", "subset"), "for datasets; a store knows its own; leave it out")
+        refuse(args, ("root", "split", "subset"), "for datasets, not for stores; leave it out")
     elif args.dataset in EMBEDDED:
         why = f"no effect on {args.dataset}, which is embedded with its classes and one split; leave it out"
         refuse(args, ("root", "split", "subset", "classes", "classes_file"), why)

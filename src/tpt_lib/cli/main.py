@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_any_text() -> None:
-    """Let a stream escape what its encoding lacks, such as a class name in a file that Windows writes in its own code page."""
+    """Escape characters that the encoding of a stream lacks, such as the code page that Windows uses for files."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")

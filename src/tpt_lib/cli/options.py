@@ -80,8 +80,8 @@ def add_settings(command: ArgumentParser) -> None:
     group.add_argument(
         "--preset",
         metavar="DATASET",
-        help="use the settings of the methods' authors for a dataset of the paper, such as 'imagenet-a'; 'dataset' is that of "
-        "--dataset (default: the methods' defaults)",
+        help="use the settings of the methods' authors for a dataset of the paper, such as 'imagenet-a', or "
+        "'dataset' for that of --dataset (default: the methods' defaults)",
     )
     group.add_argument(
         "--reward",
@@ -98,8 +98,8 @@ def add_dataset(command: ArgumentParser) -> None:
     group.add_argument(
         "--dataset",
         metavar="NAME|PATH",
-        help="name from 'tpt-lib datasets', a folder with one subfolder per class, a CSV, TSV or Parquet file, tar shards, or "
-        "for evaluate a store",
+        help="name from 'tpt-lib datasets', a folder with one subfolder per class, a CSV, TSV or Parquet file, tar shards, "
+        "or a store from 'tpt-lib encode'",
     )
     group.add_argument(
         "--root", metavar="FOLDER", help="folder that has the datasets with names, or the images of a table"
@@ -118,7 +118,7 @@ def add_work(command: ArgumentParser) -> None:
         "--num-workers",
         type=int,
         metavar="N",
-        help="number of processes that make views (default: 2 with a GPU, else 0); with Ray, of actors",
+        help="number of processes that make views (default: 2 with a GPU, else 0), or of Ray actors",
     )
     command.add_argument("--backend", choices=["local", "ray"], help="where the work is done (default local)")
     command.add_argument(

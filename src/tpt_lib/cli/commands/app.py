@@ -9,7 +9,7 @@ from tpt_lib.cli.options import add_device, refuse
 from tpt_lib.cli.output import say
 from tpt_lib.plots.figure import require_matplotlib
 
-ABOUT = "Run a page in the browser on which to try methods on images of your own"
+ABOUT = "Run a browser app to try methods on your own images"
 EXAMPLES = ("", "--models tiny ViT-B-16:openai --port 8000")
 
 

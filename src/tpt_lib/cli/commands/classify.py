@@ -11,7 +11,7 @@ from tpt_lib.cli.options import add_model, add_prompts, add_seed, add_settings, 
 from tpt_lib.cli.output import print_json, say
 from tpt_lib.evaluation.data.eval_set import TEMPLATE
 
-ABOUT = "Classify images, each with a prompt tuned to it or by another method; pass images before options"
+ABOUT = "Classify images by TPT or another method; pass images before options"
 EXAMPLES = (
     "drawing.png --classes cat dog 'red panda'",
     "*.jpg --classes-file names.txt --template 'a sketch of a {}.' --json",

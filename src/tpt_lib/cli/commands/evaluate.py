@@ -52,7 +52,12 @@ def add_options(command: ArgumentParser) -> None:
         help="names from 'tpt-lib methods', or 'all' (default: zero_shot tpt); for Bongard problems prototype and tpt",
     )
     add_work(command)
-    command.add_argument("--batch-size", type=int, metavar="N", help="number of samples given to a method together")
+    command.add_argument(
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help="number of samples given to a method together (default 1, or 8 Bongard problems)",
+    )
     command.add_argument(
         "--retry-errors",
         action="store_true",
@@ -60,11 +65,11 @@ def add_options(command: ArgumentParser) -> None:
     )
     command.add_argument(
         "--order",
-        help="order of the stream, for online methods: shuffle (default, by the seed), dataset, by-class, dirichlet or such as "
-        "dirichlet:0.5, domains",
+        help="order of the stream, for online methods: shuffle (default, by the seed), dataset, by-class, domains, "
+        "or dirichlet (dirichlet:0.5 sets the concentration)",
     )
     command.add_argument(
-        "--streams", choices=["per-rank"], help="for online methods under torchrun: each rank has a stream of its own"
+        "--streams", choices=["per-rank"], help="for online methods under torchrun: give each rank its own stream"
     )
     add_dataset(command)
     add_prompts(command)

@@ -33,7 +33,9 @@ def add_options(command: ArgumentParser) -> None:
         "--html", metavar="FILE", help="file to write the report to as a page with charts and a gallery"
     )
     command.add_argument(
-        "--root", metavar="FOLDER", help="with --html: the folder of the images, for thumbnails; as --root of evaluate"
+        "--root",
+        metavar="FOLDER",
+        help="with --html: folder of the images, for thumbnails, the same as --root of evaluate",
     )
 
 

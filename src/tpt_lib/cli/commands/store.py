@@ -12,14 +12,14 @@ from tpt_lib.cli.output import show
 from tpt_lib.evaluation import merge_stores
 from tpt_lib.evaluation.run.describe_store import describe_store, shown_bytes
 
-ABOUT = "Look at a store, check it, or join several"
+ABOUT = "Describe a store, check it for damage, or merge several"
 EXAMPLES = ("info drawings", "verify drawings", "merge part1 part2 --out whole")
 
 
 def add_options(command: ArgumentParser) -> None:
     """Add the options of this command."""
     command.add_argument("action", choices=["info", "verify", "merge"], help="what to do")
-    command.add_argument("stores", nargs="+", metavar="STORE", help="the folder of a store; for merge, of several")
+    command.add_argument("stores", nargs="+", metavar="STORE", help="folder of a store; merge takes several")
     command.add_argument("--out", metavar="FOLDER", help="folder of the merged store")
 
 
@@ -58,7 +58,7 @@ def _verify(args: Namespace) -> int:
     checked = {f"{one.model}, seed {one.view_seed}": one.verify() for one in every}
     damaged: dict[str, Any] = {name: found for name, found in checked.items() if found}
     lines = [f"  {name}: {one}" for name, several in damaged.items() for one in several]
-    remedy = ["tpt-lib encode with the same options mends them"] if lines else []
+    remedy = ["tpt-lib encode with the same options repairs them"] if lines else []
     text = "\n".join([f"{store.path}: {len(lines) or 'no'} damaged files", *lines, *remedy])
     show(args, {"store": str(store.path), "damaged": damaged}, text)
     return int(bool(damaged))
