@@ -1,4 +1,4 @@
-"""Presets, reward models and all methods, by options: what is printed is what the library returns."""
+"""Models, presets, rewards and methods that options name: what is printed is what the library returns."""
 
 import json
 
@@ -20,6 +20,27 @@ def second(monkeypatch):
     asked = []
     monkeypatch.setattr("tpt_lib.load_open_clip", lambda *given: asked.append(given) or rewards.second_clip())
     return asked
+
+
+def test_where_a_model_comes_from(capsys, tmp_path, monkeypatch):
+    asked = []
+    for loader in ("load_open_clip", "load_transformers"):
+        monkeypatch.setattr(f"tpt_lib.{loader}", lambda *a, loader=loader: asked.append((loader, *a)) or tiny())
+    path = save(tmp_path / "a.png")
+    (tmp_path / "clip").mkdir()
+    (tmp_path / "clip/config.json").write_text("{}")
+    for options in ("--model ViT-B-16 --pretrained openai", "--model clip --device cpu"):
+        assert ran(capsys, f"classify {path} --classes cat dog --n-views 2 {options}")[0] == 0
+    assert asked == [("load_open_clip", "ViT-B-16", "openai"), ("load_transformers", "clip")]
+    code, _, (error,) = ran(capsys, f"classify {path} --classes cat dog --pretrained openai")
+    assert code == 2
+    assert "--pretrained: for architectures of open_clip; the embedded model has its own weights" in error
+
+
+def test_a_model_there_is_not(capsys):
+    code, _, (error,) = ran(capsys, "classify a.png --classes cat dog --model ViT-B-61 --pretrained openai")
+    assert code == 2
+    assert "ViT-B-16" in error
 
 
 def test_a_preset_changes_the_settings(capsys, tmp_path):

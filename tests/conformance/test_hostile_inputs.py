@@ -44,7 +44,7 @@ REFUSED = {
     "a set of classes": (lambda: tpt.EvalSet("x", PAIRS, {"a", "b"}), ValueError, "classes must be a list of names"),
     "letters as classes": (lambda: tpt.load_dataset(PAIRS, classes="ab"), ValueError, "classes must be a list of names"),
     "no name at all": (lambda: tpt.load_dataset(""), ValueError, "pass a folder or one of the names"),
-    "a mask": (lambda: pair().take([True, False]), ValueError, r"one is True; a mask has them as mask.nonzero"),
+    "a mask": (lambda: pair().take([True, False]), ValueError, r"one is True; for a mask, pass mask.nonzero"),
     "a tensor mask": (lambda: pair().take(torch.tensor([True, False])), ValueError, "one is True"),
     "half an index": (lambda: pair().take([0.9]), ValueError, "must be ints below its 2 samples, but one is 0.9"),
     "an index too far": (lambda: pair().take([2]), ValueError, "but one is 2"),

@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_refused_before_the_work(store, tmp_path):
 def test_a_model_whose_weights_cannot_be_seen_is_refused(store, tmp_path):
     nameless = OwnClip()
     nameless.name = ""
-    refused(store, tmp_path, "cannot be told whether the features", clip=nameless)
+    refused(store, tmp_path, "cannot be checked whether the features", clip=nameless)
 
 
 def test_damage_is_found_before_the_work(tmp_path):

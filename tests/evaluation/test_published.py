@@ -4,7 +4,7 @@ import pytest
 
 import tpt_lib
 from tpt_lib import get_method, list_methods
-from tpt_lib.evaluation.published import backbone_key, find_number, follower_numbers, method_key
+from tpt_lib.evaluation.published import find_number, follower_numbers
 
 
 @pytest.mark.parametrize(
@@ -53,22 +53,6 @@ def test_tables_5_and_6_have_deviations_and_are_for_several_seeds():
     assert find_number("eurosat", "CoOp", "RN50", seeds=3).std == 4.0
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("RN50", "RN50"),
-        ("RN50/openai", "RN50"),
-        ("ViT-B-16-quickgelu/openai", "ViT-B/16"),
-        ("RN50x4", None),
-        ("ViT-B-16/laion2b_s34b_b88k", None),
-        ("ViT-B-16-SigLIP", None),
-        ("", None),
-    ],
-)
-def test_only_the_papers_models_are_compared_with_it(name, key):
-    assert backbone_key(name) == key
-
-
 def test_all_of_the_paper_is_there():
     tables = tpt_lib.paper.paper_tables()
     assert [len(table.rows) for table in tables] == [14, 10, 4, 3, 8, 8, 12, 4, 6, 4, 4]
@@ -77,24 +61,6 @@ def test_all_of_the_paper_is_there():
             assert len(line["values"]) == len(table.columns) == len(line.get("std", table.columns))
     assert tables[10].rows[2]["values"] == [0.11, 16000, 800000, 65800]
     assert [line["values"] for line in tables[9].rows][1] == [True, False, False]
-
-
-@pytest.mark.parametrize(
-    ("ours", "papers"),
-    [
-        ("zero_shot_predict", "CLIP"),
-        ("tpt_predict", "TPT"),
-        ("tpt_classify", "TPT"),
-        ("bongard_tpt", "TPT"),
-        ("template_ensemble_predict", "Ensemble"),
-        ("average_predict", "averaged prediction"),
-        ("vote_predict", "majority vote"),
-        ("memo_predict", "MEMO"),
-    ],
-)
-def test_our_functions_have_the_papers_names(ours, papers):
-    assert method_key(ours) == method_key(papers)
-    assert method_key(papers) in {method_key(row["method"]) for t in tpt_lib.paper.paper_tables() for row in t.rows}
 
 
 @pytest.mark.parametrize(

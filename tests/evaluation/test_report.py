@@ -152,7 +152,7 @@ def test_models_are_told_apart_and_other_settings_refused():
         match=r"two runs of 'zero-shot' on pets differ in settings.n_views: 64 and 8; report them separately",
     ):
         report((header(n_views=64), FOUR), (header(n_views=8), FOUR))
-    with pytest.raises(ValueError, match=r"do not have the same samples: .*n: 4 and 20"):
+    with pytest.raises(ValueError, match=r"have different samples: .*n: 4 and 20"):
         report((header(), FOUR), (header(n=20, methods=["a"]), many(3, method="a")))
     with pytest.raises(ValueError, match="runs must not be empty"):
         tpt_lib.Report(())

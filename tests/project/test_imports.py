@@ -41,16 +41,19 @@ evaluation.data.image_lists evaluation.data.cifar evaluation.data.bongard_hoi
 evaluation.data.class_names evaluation.data.samples evaluation.data.columns evaluation.data.tables
 evaluation.data.stream evaluation.data.hugging_face evaluation.data.tar_format evaluation.data.tar_shards
 evaluation.data.eval_set evaluation.data.data_identity evaluation.data.registered
-evaluation.data.load evaluation.data.subsets evaluation.data.orders evaluation.data
-evaluation.published evaluation.table evaluation.metrics evaluation.significance
-evaluation.run_identity evaluation.run_schema evaluation.run_checks evaluation.run_lines evaluation.run_lock
-evaluation.run_reading evaluation.run_file evaluation.run_summary
+evaluation.data.objects evaluation.data.load evaluation.data.subsets evaluation.data.orders evaluation.data
+evaluation.published_names evaluation.published evaluation.table evaluation.metrics evaluation.significance
+evaluation.run_identity evaluation.run_schema evaluation.run_rows evaluation.run_checks evaluation.run_lines
+evaluation.run_lock evaluation.run_reading evaluation.run_file evaluation.run_summary
 evaluation.page.svg evaluation.page.charts evaluation.page.gallery evaluation.page.thumbnails evaluation.page.write
 evaluation.page
-evaluation.report evaluation.profiling evaluation.from_store evaluation.compare
-evaluation.run.distributed evaluation.run.progress evaluation.run.clock evaluation.run.items
-evaluation.run.fill_store evaluation.run.encode_dataset
+evaluation.report_table evaluation.several_runs evaluation.report evaluation.profiling evaluation.from_store evaluation.compare
+evaluation.run.distributed evaluation.run.ray_cluster evaluation.run.checks evaluation.run.progress
+evaluation.run.clock evaluation.run.items
+evaluation.run.describe_store evaluation.run.agree_on_index evaluation.run.fill_store evaluation.run.merge_stores
+evaluation.run.encode_work evaluation.run.encode_dataset
 evaluation.run.work evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.evaluate_stream
+evaluation.run.settings evaluation.run.write_run
 evaluation.run.evaluate evaluation.run.evaluate_bongard evaluation.run evaluation
 
 paper.sweeps paper.budgets paper.transfer
@@ -68,7 +71,10 @@ tpt_lib
 app.stoppable app.words app.stored app.choices app.python_call app.explain app.other_tabs app.show app.wiring
 app.store_inputs app.image_tabs app.bongard_tab app.page app
 
-cli.output cli.parser cli.ignored cli.loading cli.store_commands cli.commands cli.main cli
+cli.output cli.options cli.loading cli.dataset
+cli.commands.demo cli.commands.classify cli.commands.app cli.commands.evaluate cli.commands.store cli.commands.encode
+cli.commands.compare cli.commands.report cli.commands.reproduce cli.commands.datasets cli.commands.methods
+cli.commands.models cli.commands cli.parser cli.main cli
 __main__
 """
 ORDER = LISTED.split()

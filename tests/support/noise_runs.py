@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import torch
+from support.runs import FOUR, header, report
 from support.zoo import fresh
 from torch.utils.data import Dataset
 
@@ -103,3 +104,11 @@ def environment():
     """Variables of a process that can import the library and these helpers as the tests do."""
     paths = [str(TESTS), *sys.path]
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def as_rank(monkeypatch, rank, ranks, merge=lambda *_: None):
+    """Be one of several ranks, that waits for no other."""
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", str(ranks))
+    monkeypatch.setattr("tpt_lib.evaluation.run.write_run.merge_shares", merge)
+    monkeypatch.setattr("tpt_lib.Report.read", lambda _: report((header(), FOUR)))

@@ -90,11 +90,11 @@ def checkpoints(folder):
 
 def counted(monkeypatch):
     """Count the images that are encoded from now on, and the rows that are computed."""
-    from tpt_lib.evaluation.run import encode_dataset
+    from tpt_lib.evaluation.run import encode_work
     from tpt_lib.evaluation.run.work import Work
 
     counts = {"encoded": 0, "rows": 0}
-    encode, start = encode_dataset.encode_views, Work.start
+    encode, start = encode_work.encode_views, Work.start
 
     def encode_views(*args):
         counts["encoded"] += 1
@@ -104,6 +104,6 @@ def counted(monkeypatch):
         counts["rows"] += len(group)
         return start(self, seed, group)
 
-    monkeypatch.setattr(encode_dataset, "encode_views", encode_views)
+    monkeypatch.setattr(encode_work, "encode_views", encode_views)
     monkeypatch.setattr(Work, "start", counted_start)
     return counts

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import tpt_lib as tpt
-from tpt_lib.cli.ignored import refuse
+from tpt_lib.cli.options import refuse
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.text_files import read_text
 
@@ -27,20 +27,20 @@ __all__ = [
     "views_of",
 ]
 
-WITH_A_SOURCE = ("hf-hub:", "local-dir:")  # how open_clip names models that are not its own
+WITH_A_SOURCE = ("hf-hub:", "local-dir:")  # prefixes of open_clip for models from elsewhere
 
 
 def model_of(args: Namespace) -> Any:
     """Return the model of ``--model``, on its device."""
     if args.model == "tiny":
-        refuse(args, ("pretrained",), "for architectures of open_clip; the embedded model brings its own weights")
+        refuse(args, ("pretrained",), "for architectures of open_clip; the embedded model has its own weights")
     elif _is_folder(args.model):
         refuse(args, ("pretrained",), f"for architectures of open_clip; the folder {args.model} has its own weights")
     return _loaded(args, args.model, args.pretrained)
 
 
 def named_models_of(args: Namespace) -> dict[str, tuple[Any, str]]:
-    """Return the models of ``--models`` by what was written, each with what follows ``model = `` in Python."""
+    """Return the models of ``--models`` as given, each with the Python code that loads it."""
     found = {}
     for text in dict.fromkeys(args.models):
         name, tag = _name_and_tag(text)
@@ -53,7 +53,7 @@ def named_models_of(args: Namespace) -> dict[str, tuple[Any, str]]:
 
 
 def rewards_of(args: Namespace, names: Sequence[str], template: str) -> dict[str, Any]:
-    """Return the keyword ``reward`` for the models of ``--reward``, if there are any, with prompts of the same classes."""
+    """Return the keyword ``reward`` if ``--reward`` was given: its models, with prompts for the same classes."""
     pairs = []
     for text in args.reward or ():
         model = reward_of(args, text)
@@ -62,19 +62,19 @@ def rewards_of(args: Namespace, names: Sequence[str], template: str) -> dict[str
 
 
 def reward_of(args: Namespace, text: str) -> Any:
-    """Return a model of ``--reward``, such as ``ViT-L-14:openai``, on the device of the other."""
+    """Return a model of ``--reward``, such as ``ViT-L-14:openai``, on the device of the main model."""
     return _loaded(args, *_name_and_tag(text))
 
 
 def settings_of(args: Namespace, dataset: str | None = None) -> dict[str, Any]:
-    """Return the keyword ``preset`` if one was given; ``dataset`` is the one evaluated."""
+    """Return the keyword ``preset`` if ``--preset`` was given; ``dataset`` is the one that is evaluated."""
     if args.preset is None:
         return {}
     return {"preset": dataset if args.preset == "dataset" and dataset else args.preset}
 
 
 def methods_of(args: Namespace, default: Sequence[str]) -> list[str]:
-    """Return the names of ``--methods``; ``all`` is every episodic method, those with a reward only if there is one."""
+    """Return the names of ``--methods``. ``all`` is every episodic method, without those that lack a reward."""
     if not args.methods:
         return list(default)
     if args.methods != ["all"]:
@@ -85,7 +85,7 @@ def methods_of(args: Namespace, default: Sequence[str]) -> list[str]:
 
 
 def views_of(args: Namespace, **more: Any) -> dict[str, Any]:
-    """Return the view keywords that were given, so that the library's defaults hold for the others."""
+    """Return the view keywords that were given, so that the others have the library's defaults."""
     given = {"n_views": args.n_views, "recipe": args.recipe}
     return {**{name: value for name, value in given.items() if value is not None}, **more}
 
@@ -99,7 +99,7 @@ def classes_of(args: Namespace) -> list[str] | None:
 
 
 def prompts_of(args: Namespace, model: Any, names: Any, template: str) -> tpt.ClassPrompts:
-    """Return the prompts of a model; ``template`` is that of the dataset, which ``--template`` replaces."""
+    """Return the prompts of a model; ``--template`` replaces ``template``, the dataset's own."""
     if not names:
         raise ValueError("there are no class names: pass --classes or --classes-file")
     context = None if args.prompt is None else tpt.load_prompt(args.prompt)

@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
+from tpt_lib.cli.commands import COMMANDS
 from tpt_lib.cli.output import say
 from tpt_lib.cli.parser import FAILED, OK, REFUSED, STOPPED, parser
 
@@ -29,9 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"warning: {message}")
         try:
-            from tpt_lib.cli.commands import COMMANDS
-
-            code = COMMANDS[args.command](args)
+            code: int = COMMANDS[args.command].run(args)
             sys.stdout.flush()
             return code
         except KeyboardInterrupt:
@@ -50,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_any_text() -> None:
-    """Let a stream escape what its encoding lacks, such as a class name in a file that Windows writes in its own code page."""
+    """Escape characters that the encoding of a stream lacks, such as the code page that Windows uses for files."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")

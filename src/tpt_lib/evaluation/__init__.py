@@ -12,7 +12,7 @@ from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.encode_dataset import encode_dataset
 from tpt_lib.evaluation.run.evaluate import evaluate
 from tpt_lib.evaluation.run.evaluate_bongard import evaluate_bongard
-from tpt_lib.evaluation.run.fill_store import merge_stores
+from tpt_lib.evaluation.run.merge_stores import merge_stores
 from tpt_lib.evaluation.run_file import Run, merge_runs, read_run
 from tpt_lib.evaluation.significance import mcnemar
 from tpt_lib.evaluation.table import Table

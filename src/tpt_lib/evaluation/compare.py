@@ -84,7 +84,7 @@ def table_of(
     views: ViewSettings,
     swept: str | None = None,
 ) -> Table:
-    """Return a row per case, with its own columns. Only the views of one image are held at a time."""
+    """Return a row per case, with its own columns. Only the views of one image are in memory at a time."""
     device, only = prompts.context.device, [case for _, case in cases]
     truths: list[int | None] = []
     shared: list[dict[str, Cost]] = []
@@ -115,7 +115,7 @@ def table_of(
 
 
 class _Input(NamedTuple):
-    """What the methods are given of an image, its class if that is known, and what it cost."""
+    """The input of the methods for one image, its class if known, and the cost of computing it."""
 
     truth: int | None
     views: Tensor
@@ -171,7 +171,7 @@ def _memory(costs: list[Cost]) -> str:
 
 
 def _labeled(images: Any, labels: Labels, names: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
-    """Return each image with the index of its class, if that is known. Labels given apart are checked before any work."""
+    """Return pairs of an image and its class index, None if not known. ``labels`` are checked before any work."""
     several: Any = images if isinstance(images, range) or are_several(images) else [images]
     apart: Any = [labels] if isinstance(labels, int | str) else labels if labels is None else list(labels)
     if apart is not None and len(apart) != len(several):

@@ -22,7 +22,7 @@ __all__ = ["check_store", "first_views", "reward_names", "store_of_model", "with
 def with_views(
     caller: str, model: ClipLike, images: Images | FeatureStore, **options: Unpack[ViewOptions]
 ) -> tuple[Images | FeatureStore, ViewSettings]:
-    """Return images and the settings of their views; or the part of a store that has those views.
+    """Return images and the settings of their views, or the part of a store that has these views.
 
     Args:
         caller: the function to name in errors.
@@ -50,7 +50,7 @@ def first_views(caller: str, store: FeatureStore, **options: Unpack[UnseededView
         if name != "n_views" and given[name] != known:
             raise ValueError(
                 f"{caller}: the views of this store were made with {name}={short(repr(known))}, but got "
-                f"{short(repr(given[name]))}; leave it out, or encode a store of its own"
+                f"{short(repr(given[name]))}; leave it out, or encode another store"
             )
     return store.first_views(options.get("n_views", store.n_views))
 
@@ -64,8 +64,8 @@ def store_of_model(caller: str, store: FeatureStore, model: ClipLike) -> Feature
     own = identify(model) if callable(getattr(model, "encode_image", None)) else identify_text(model)
     if UNKNOWN in own.values():
         raise ValueError(
-            f"{caller}: the weights of {own['model']} cannot be seen, so it cannot be told whether the features in "
-            f"{str(store.path)!r} are its own. Give it a name that stands for its weights (model.name), or a method describe()"
+            f"{caller}: the weights of {own['model']} cannot be seen, so it cannot be checked whether the features in "
+            f"{str(store.path)!r} are its own. Give it a name that identifies its weights (model.name), or a method describe()"
         )
     names = [store.model, *(name for name in store.models if name != store.model)]
     differing = {name: differing_model(store.index["models"][name]["identity"], own) for name in names}
@@ -97,12 +97,12 @@ def check_store(
     """
     if pixels := [case.name for case in cases if case.needs_views]:
         raise ValueError(
-            f"{caller}: {', '.join(pixels)} needs the pixels of views, and a store has their features; pass the dataset"
+            f"{caller}: {', '.join(pixels)} needs the pixels of views, but a store has only their features; pass the dataset"
         )
     for name in (store.model, *rewards):
         for seed in seeds:
             if damaged := store.of_model(name).seed(seed).verify():
                 raise ValueError(
                     f"{caller}: {len(damaged)} file(s) of the store cannot be used: {damaged[0]}. encode_dataset with the same "
-                    "settings mends them"
+                    "settings repairs them"
                 )

@@ -1,4 +1,4 @@
-"""Metrics of one method's answers: accuracy, calibration, means over seeds, and the paper's averages."""
+"""Compute the metrics of a method's answers: accuracy, calibration, means over seeds, and the paper's averages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpt_lib.evaluation.published import dataset_key, paper_tables
+from tpt_lib.evaluation.published import paper_tables
+from tpt_lib.evaluation.published_names import dataset_key
 
 __all__ = [
     "SCORES",
@@ -46,7 +47,7 @@ def scores(answers: Outcomes, *, calibrated: bool = True) -> dict[str, float | N
 
     Args:
         answers: a method's answers.
-        calibrated: whether confidences are meant as probabilities (default True). Otherwise calibration errors are missing.
+        calibrated: whether confidences are probabilities (default True). Otherwise calibration errors are missing.
     """
     if not len(answers.truth):
         return dict.fromkeys(SCORES)

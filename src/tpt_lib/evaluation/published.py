@@ -1,16 +1,15 @@
-"""The tables of the paper (Shu et al., NeurIPS 2022) and numbers of later methods as data, and lookup in them."""
+"""Look up published numbers: the tables of the paper (Shu et al., NeurIPS 2022), and those of later methods."""
 
 from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpt_lib.methods.base import get_method, list_methods
+from tpt_lib.evaluation.published_names import backbone_key, dataset_key, method_key, published_names
 
 __all__ = [
     "Follower",
@@ -51,7 +50,7 @@ class PaperNumber:
         value: the accuracy.
         std: its standard deviation over seeds, if known.
         table: the number of the table of the paper, None if it is from elsewhere.
-        source: where it is from if not from the paper, and with which setting.
+        source: where it is from if not from the paper, and its setting.
     """
 
     value: float
@@ -62,13 +61,13 @@ class PaperNumber:
 
 @dataclass(frozen=True)
 class Follower:
-    """What was published about a later method, or about a baseline next to it. Numbers are in percent.
+    """The published numbers of a later method, or of a baseline that it is compared with, in percent.
 
     Attributes:
         method: the method.
         model: the model, as ``"ViT-B/16"``.
         source: where the numbers are from.
-        setting: what differs from the method's defaults, such as texts, a reward or an attack; empty if nothing does.
+        setting: differences from the method's defaults, such as texts, a reward or an attack; empty if there are none.
         top1: top-1 accuracy for each dataset or average.
         ece: calibration error for each dataset or average.
     """
@@ -148,8 +147,8 @@ def find_number(
     Returns:
         The number, or None if there is none.
     """
-    names = _published_names()
-    wanted, column, backbone = _method_key(method, names), dataset_key(dataset), backbone_key(model)
+    names = published_names()
+    wanted, column, backbone = method_key(method, names), dataset_key(dataset), backbone_key(model)
     found = [
         PaperNumber(row["values"][i], row["std"][i] if "std" in row else None, t.number)
         for t in paper_tables()
@@ -157,13 +156,13 @@ def find_number(
         for i, name in enumerate(t.columns)
         if dataset_key(name) == column
         for row in t.rows
-        if _method_key(row["method"], names) == wanted and row["model"] in (None, backbone)
+        if method_key(row["method"], names) == wanted and row["model"] in (None, backbone)
         if not isinstance(row["values"][i], bool)
     ]
     means = [number for number in found if number.std is not None]
     if found or table is not None:
         return next(iter(means if seeds > 1 and means else found), None)
-    later = [row for row in follower_numbers() if _method_key(row.method, names) == wanted and row.model == backbone]
+    later = [row for row in follower_numbers() if method_key(row.method, names) == wanted and row.model == backbone]
     return next(iter(_of_followers(later, column)), None)
 
 
@@ -175,84 +174,3 @@ def _of_followers(rows: list[Follower], dataset: str) -> list[PaperNumber]:
         for name, value in row.top1.items()
         if dataset_key(name) == dataset
     ]
-
-
-def dataset_key(name: str) -> str:
-    """Return a dataset's name in one spelling."""
-    key = re.sub(r"[^a-z0-9/]", "", name.lower())
-    return DATASETS.get(key, key)
-
-
-def method_key(name: str) -> str:
-    """Return the paper's name of a method, in lower case without punctuation, with the parts of a sum in a fixed order.
-
-    A method is known by its name in the registry, its title and its function; the registry has its name in the paper.
-
-    >>> method_key("zero_shot_predict"), method_key("my method")
-    ('clip', 'mymethod')
-    >>> method_key("TPT + CoOp") == method_key("coop+tpt_predict")
-    True
-    """
-    return _method_key(name, _published_names())
-
-
-def _method_key(name: str, names: Mapping[str, str]) -> str:
-    parts = (_without_suffix(part) for part in name.split("+"))
-    return "+".join(sorted(names.get(part, part) for part in parts))
-
-
-def _published_names() -> dict[str, str]:
-    """Return the paper's name of each method, by all names that it is known by."""
-    found = dict(OTHER_NAMES)
-    for entry in map(get_method, (*list_methods(), *list_methods(online=True))):
-        known_by = (entry.name, entry.title, getattr(entry.predict, "__name__", ""))
-        if entry.published:
-            found.update({_without_suffix(name): _letters(entry.published) for name in known_by if name})
-    return found
-
-
-def _without_suffix(name: str) -> str:
-    return _letters(name).removesuffix("predict").removesuffix("classify")
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def backbone_key(model: str) -> str | None:
-    """Return the paper's name of a model with its authors' weights, or None if the paper does not use it."""
-    return BACKBONES.get(model_key(model))
-
-
-def model_key(model: str) -> str:
-    """Return a model's name in one spelling, without words for its authors' weights.
-
-    >>> model_key("ViT-L/14") == model_key("ViT-L-14/openai")
-    True
-    """
-    words = re.split(r"[^a-z0-9]+", model.lower())
-    return "".join(word for word in words if word not in ("openai", "clip", "quickgelu"))
-
-
-DATASETS = {
-    "imagenet/val": "imagenet",
-    "imagenet/validation": "imagenet",
-    "flower102": "flowers102",
-    "flowers": "flowers102",
-    "oxfordflowers": "flowers102",
-    "oxfordpets": "pets",
-    "oxfordiiitpet": "pets",
-    "stanfordcars": "cars",
-    "fgvcaircraft": "aircraft",
-    "food": "food101",
-    "caltech": "caltech101",
-}
-
-OTHER_NAMES = {
-    "bongardtpt": "tpt",
-    "baselinetpt": "tptwithoutconfidenceselection",
-    "80templates": "ensemble",
-    "handcraftedensemble": "ensemble",
-}
-
-BACKBONES = {"rn50": "RN50", "vitb16": "ViT-B/16", "vitbasepatch16": "ViT-B/16", "resnet50": "ResNet-50"}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,21 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpt_lib.evaluation.data.eval_set import EvalSet
-from tpt_lib.evaluation.metrics import Outcomes, averages, mean_std, scores
+from tpt_lib.evaluation.metrics import Outcomes, scores
 from tpt_lib.evaluation.page.thumbnails import image_finder
 from tpt_lib.evaluation.page.write import report_page
-from tpt_lib.evaluation.published import backbone_key
-from tpt_lib.evaluation.run_checks import differing_settings
+from tpt_lib.evaluation.report_table import citations, csv_text, report_table
 from tpt_lib.evaluation.run_file import Run, merge_runs, read_run
-from tpt_lib.evaluation.run_summary import (
-    correct_answers,
-    is_probability,
-    outcomes_by_seed,
-    paper_columns,
-    run_notes,
-    summarize,
-)
-from tpt_lib.evaluation.significance import paired_counts
+from tpt_lib.evaluation.run_summary import average_rows, is_probability, outcomes_by_seed, run_notes, summarize
+from tpt_lib.evaluation.several_runs import check_comparable, compare_methods
 from tpt_lib.evaluation.table import Table
 from tpt_lib.features.whole_file import write_whole
 
@@ -56,21 +46,7 @@ class Report:
     def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError("Report: runs must not be empty")
-        first: dict[tuple[str, str], Run] = {}
-        known: dict[tuple[str, str, str], Run] = {}
-        for run in self.runs:
-            other = first.setdefault((run.model, run.label), run)
-            if any(other.header[name] != run.header[name] for name in ("classes", "n")):
-                raise ValueError(
-                    f"Report: two runs on {run.label} do not have the same samples: {_differences(other, run)}"
-                )
-            for method in run.header["methods"]:
-                other = known.setdefault((run.model, run.label, method), run)
-                if other is not run:
-                    raise ValueError(
-                        f"Report: two runs of {method!r} on {run.label} differ in {_differences(other, run)}; report them "
-                        "separately, or give the method another name in one of them"
-                    )
+        check_comparable(self.runs)
 
     @classmethod
     def read(cls, paths: PATH | Iterable[PATH]) -> Report:
@@ -129,17 +105,7 @@ class Report:
         Returns:
             One dict per model, average and method: ``seeds``, ``top1``, ``top1_std`` and the published number, as in ``rows``.
         """
-        accuracies: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-        for (run, method), by_seed in self._scores.items():
-            top1 = {seed: found["top1"] for seed, found in by_seed.items() if found["top1"] is not None}
-            accuracies.setdefault((run.model, method), {})[run.label] = top1
-        rows = []
-        for (model, method), by_dataset in accuracies.items():
-            for name, values in averages(by_dataset).items():
-                mean, std = mean_std(list(values.values()))
-                row = {"model": model, "dataset": name, "method": method, "seeds": len(values)}
-                rows.append({**row, "top1": mean, "top1_std": std, **paper_columns(name, method, model, len(values))})
-        return sorted(rows, key=lambda row: row["dataset"])
+        return average_rows(self._scores)
 
     def compare(self, a: str, b: str) -> Table:
         """Compare two methods by McNemar's exact test, for each dataset and seed, on the samples that both have.
@@ -154,25 +120,7 @@ class Report:
             Rows with the number ``n`` of samples, how many ``both``, ``only_a``, ``only_b`` and ``neither`` got right,
             and the two-sided ``p``.
         """
-        methods = list(dict.fromkeys(method for run in self.runs for method in run.header["methods"]))
-        for name in (a, b):
-            if name not in methods:
-                raise ValueError(f"compare: there is no method {name!r}; there are {', '.join(map(repr, methods))}")
-        correct: dict[tuple[str, str], dict[str, dict[int, dict[int, bool]]]] = {}
-        for run in self.runs:
-            for method in run.header["methods"]:
-                correct.setdefault((run.model, run.label), {})[method] = correct_answers(run, method)
-        rows = []
-        for (model, label), by_method in correct.items():
-            one, two = by_method.get(a, {}), by_method.get(b, {})
-            for seed in [seed for seed in one if seed in two]:
-                counts = paired_counts(one[seed], two[seed])
-                if counts["n"]:
-                    rows.append({"model": model, "dataset": label, "seed": seed, **counts})
-        if not rows:
-            raise ValueError(f"compare: {a!r} and {b!r} share no samples of a dataset under the same seed")
-        note = f"Right by both, by {a} only (a), by {b} only (b), by neither; p: McNemar's exact test."
-        return Table(tuple(rows), note)
+        return compare_methods(self.runs, a, b)
 
     def table(self) -> Table:
         """Return the report as it prints: rounded, with deviations, without empty columns.
@@ -180,14 +128,7 @@ class Report:
         Returns:
             The table.
         """
-        rows = [*self.rows(), *self.averages()]
-        cells = [_cells(row) for row in rows]
-        kept = [name for name in cells[0] if any(row[name] is not None for row in cells)]
-        if len({row["model"] for row in rows}) == 1:
-            kept.remove("model")
-        if not any(row.get("errors") for row in rows):
-            kept.remove("errors")
-        return Table(tuple({name: row[name] for name in kept} for row in cells), "\n".join(self.notes()))
+        return report_table([*self._rows, *self.averages()], self.notes())
 
     def notes(self) -> list[str]:
         """Return the notes below the table: cited tables of the paper, shared time, missing rows, and errors.
@@ -195,17 +136,8 @@ class Report:
         Returns:
             The notes, one line each.
         """
-        rows = [*self.rows(), *self.averages()]
-        notes = []
-        if cited := sorted({row["paper_table"] for row in rows if row["paper_table"] is not None}):
-            models = dict.fromkeys(filter(None, (backbone_key(row["model"]) for row in rows)))
-            tables = f"table{'s' * (len(cited) > 1)} {', '.join(map(str, cited))}"
-            notes.append(", ".join(["paper: top-1 of Shu et al., NeurIPS 2022", tables, *models]))
-        for method, source in dict.fromkeys(
-            (row["method"], row["paper_source"]) for row in rows if row["paper_source"]
-        ):
-            notes.append(f"paper: top-1 of {method} from {source}")
-        return [*notes, *(note for run in self.runs for note in run_notes(run))]
+        cited = citations([*self._rows, *self.averages()])
+        return [*cited, *(note for run in self.runs for note in run_notes(run))]
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, with its notes.
@@ -221,11 +153,7 @@ class Report:
         Returns:
             The text of the file, with a line of column names.
         """
-        file = io.StringIO()
-        writer = csv.DictWriter(file, list(self._rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self._rows)
-        return file.getvalue()
+        return csv_text(self._rows)
 
     def to_html(self, out: PATH, *, dataset: EvalSet | PATH | None = None, thumbnails: int = 200) -> None:
         """Write the report as one HTML file that needs no network and no server.
@@ -275,31 +203,3 @@ class Report:
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
-
-
-def _cells(row: dict[str, Any]) -> dict[str, str | None]:
-    def rounded(name: str, digits: int) -> str | None:
-        value, std = row.get(name), row.get(f"{name}_std")
-        if value is None:
-            return None
-        return f"{value:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
-
-    return {
-        "dataset": row["dataset"],
-        "method": row["method"],
-        "model": row["model"],
-        "n": str(row["n"]) if "n" in row else None,
-        "errors": str(row["errors"]) if "errors" in row else None,
-        "top-1": rounded("top1", 2),
-        "paper": rounded("paper", 2),
-        "top-5": rounded("top5", 2),
-        "ECE, 15 bins": rounded("ece15", 2),
-        "ECE, 20 bins": rounded("ece20", 2),
-        "entropy": rounded("entropy", 3),
-        "s/image": None if row.get("seconds") is None else f"{row['seconds']:.3g}",
-    }
-
-
-def _differences(a: Run, b: Run) -> str:
-    differing = differing_settings(a.header, b.header)
-    return "; ".join(f"{name}: {one!r} and {two!r}" for name, (one, two) in differing.items()) or "their hash"

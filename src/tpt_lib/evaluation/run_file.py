@@ -1,8 +1,8 @@
-"""Run files: write them row by row, and resume them.
+"""Write run files row by row, and resume them.
 
 A run file is only ever appended to. A run that was killed leaves complete lines and possibly part of one, which is
-dropped when the run is resumed. ``run_schema`` has the fields and ``run_reading`` reads and merges files; their public
-names can be imported from here.
+dropped when the run is resumed. ``run_schema`` has the fields, ``run_rows`` makes rows, and ``run_reading`` reads and
+merges files; their public names can be imported from here.
 """
 
 from __future__ import annotations
@@ -18,19 +18,8 @@ from tpt_lib.evaluation.run_checks import differing_settings, short
 from tpt_lib.evaluation.run_lines import check_is_file, checked_lines, complete_lines, settled_rows
 from tpt_lib.evaluation.run_lock import RunLock
 from tpt_lib.evaluation.run_reading import Run, merge_run_files, merge_runs, read_run
-from tpt_lib.evaluation.run_schema import (
-    Header,
-    MethodResult,
-    Row,
-    error_row,
-    is_final,
-    json_line,
-    method_result,
-    method_results,
-    result_row,
-    run_header,
-    truth_index,
-)
+from tpt_lib.evaluation.run_rows import error_row, method_result, method_results, result_row, run_header
+from tpt_lib.evaluation.run_schema import Header, MethodResult, Row, is_final, json_line, truth_index
 
 __all__ = [
     "Header",

@@ -1,4 +1,4 @@
-"""Describe methods and prompts in a run's settings, so that a run is only resumed with the same ones."""
+"""Describe methods and prompts in the settings of a run, so that it is only resumed with the same ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["describe"]
 
 
 def describe(method: Any, prompts: Any = ()) -> str:
-    """Return what a run knows a method by: its function and arguments by content, and a digest of the prompts it is given.
+    """Return what identifies a method in a run: its function and arguments by content, and a digest of its prompts.
 
     Args:
         method: a method, or ``functools.partial`` of one.

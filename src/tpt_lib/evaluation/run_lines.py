@@ -1,4 +1,4 @@
-"""The lines of a run file: read them from disk, check them, and settle which row of a sample counts."""
+"""Read and check the lines of a run file, and choose the row that counts for each sample."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def checked_lines(path: str | os.PathLike[str], lines: Sequence[bytes]) -> tuple
 
 
 def settled_rows(rows: Iterable[Row]) -> dict[tuple[int, int], Row]:
-    """Return the row that counts for each seed and sample, in the order in which they first came.
+    """Return the row that counts for each seed and sample, in the order of their first rows.
 
     The first row with results counts, else the last one with an error.
     """

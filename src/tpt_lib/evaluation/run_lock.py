@@ -1,4 +1,4 @@
-"""The advisory lock of a run file: one process writes it, and a second one is told which.
+"""Lock a run file, so that only one process writes it; the error of a second one names the first.
 
 The lock is ``flock`` on a file next to the run file, or ``msvcrt.locking`` on Windows; the file names its holder. The system
 releases it when the process ends, however that happens; a clean end also removes the file.
@@ -23,9 +23,7 @@ except ImportError:  # Windows
 
 __all__ = ["RunLock", "close_locks"]
 
-FAR = (
-    2**30
-)  # Windows refuses to read bytes that are locked, so that the locked one is not among those of the holder's name
+FAR = 2**30  # offset of the locked byte: Windows does not let others read locked bytes, and the file names its holder
 _held: weakref.WeakSet[RunLock] = weakref.WeakSet()  # locks of this process, which its workers must not keep
 
 
@@ -110,7 +108,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _checked(descriptor: int, lock: Path) -> int:
-    """Return the descriptor if the file names a holder, as a killed process leaves it, or nothing."""
+    """Return the descriptor if the file is empty, or names a holder, as a killed process leaves it."""
     if os.read(descriptor, 9) not in (b"", b'{"host": '):
         os.close(descriptor)
         raise ValueError(f"{str(lock)!r} is not a lock of a run file. Move it away, or pass another `out`")

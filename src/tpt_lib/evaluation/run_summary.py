@@ -1,4 +1,4 @@
-"""Summarize one run: the answers, the scores and the notes that a report is made of."""
+"""Summarize runs for a report: answers, scores, averages and notes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from tpt_lib.evaluation.metrics import SCORES, Outcomes, mean_std
+from tpt_lib.evaluation.metrics import SCORES, Outcomes, averages, mean_std
 from tpt_lib.evaluation.published import find_number
 from tpt_lib.evaluation.run_file import Row, Run, truth_index
 
 __all__ = [
+    "average_rows",
     "correct_answers",
     "is_probability",
     "outcomes",
@@ -49,7 +50,7 @@ def outcomes_by_seed(run: Run, method: str) -> dict[int, Outcomes]:
 
 
 def is_probability(run: Run, method: str) -> bool:
-    """Return whether a method's confidences are meant as probabilities; shares of votes are not."""
+    """Return whether a method's confidences are probabilities; shares of votes are not."""
     return method not in run.header["settings"].get("not_probabilities", ())
 
 
@@ -89,6 +90,23 @@ def summarize(run: Run, method: str, scores_by_seed: Mapping[int, Mapping[str, f
         summary[name], summary[f"{name}_std"] = mean_std([scores[name] for scores in scores_by_seed.values()])
     summary["seconds"] = fmean(seconds) if seconds else None
     return {**summary, **paper_columns(run.label, method, run.model, len(scores_by_seed))}
+
+
+def average_rows(
+    scores: Mapping[tuple[Run, str], Mapping[int, Mapping[str, float | None]]],
+) -> list[dict[str, Any]]:
+    """Return the averages of the paper's tables, from the scores of each run and method by seed; see ``Report.averages``."""
+    accuracies: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    for (run, method), by_seed in scores.items():
+        top1 = {seed: found["top1"] for seed, found in by_seed.items() if found["top1"] is not None}
+        accuracies.setdefault((run.model, method), {})[run.label] = top1
+    rows = []
+    for (model, method), by_dataset in accuracies.items():
+        for name, values in averages(by_dataset).items():
+            mean, std = mean_std(list(values.values()))
+            row = {"model": model, "dataset": name, "method": method, "seeds": len(values)}
+            rows.append({**row, "top1": mean, "top1_std": std, **paper_columns(name, method, model, len(values))})
+    return sorted(rows, key=lambda row: row["dataset"])
 
 
 def paper_columns(dataset: str, method: str, model: str, seeds: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Intervals of an accuracy, and significance tests between two methods."""
+"""Compute intervals of an accuracy, and test the difference between two methods."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def paired_counts(a: Mapping[Sample, bool], b: Mapping[Sample, bool]) -> dict[st
         b: the same for the second method.
 
     Returns:
-        ``n`` samples, of which ``both``, ``only_a``, ``only_b`` and ``neither`` were right, and ``p``.
+        The number ``n`` of samples, the numbers that ``both``, ``only_a``, ``only_b`` and ``neither`` got right, and ``p``.
 
     >>> paired_counts({1: True, 2: True, 3: False}, {1: True, 2: False, 4: True})
     {'n': 2, 'both': 1, 'only_a': 1, 'only_b': 0, 'neither': 0, 'p': 1.0}

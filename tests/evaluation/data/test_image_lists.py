@@ -40,7 +40,7 @@ def test_domainnet_takes_names_from_all_lists(tmp_path, published, below):
     published("domainnet", classes=3, counts={"painting_test": 2, "clipart_test": 3, "clipart_train": 3})
     root = tmp_path / "domainnet"
     domainnet(root, "painting_test", {0: "cat", 2: "zebra"}, below)
-    with pytest.raises(ValueError, match=r"no list next to .* names class 1\. Put the list of another domain there"):
+    with pytest.raises(ValueError, match=r"no list next to .* names class 1\. Add the list of another domain"):
         load_dataset("domainnet", tmp_path, split="painting_test")
     domainnet(root, "clipart_test", {0: "cat", 1: "t-shirt", 2: "zebra"}, below)
     found = load_dataset("domainnet", tmp_path, split="painting_test")

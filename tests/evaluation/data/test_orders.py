@@ -108,8 +108,8 @@ def test_one_class_and_one_sample():
         (tree(), "dirichlet:much", "must be a number above 0, .* but got 'much'"),
         (EvalSet("mine", Listed(None), ["cat"]), "by-class", "order='by-class' needs the labels .* mine does not list them"),
         (EvalSet("mine", Listed(None), ["cat"]), "dirichlet", "order='dirichlet' needs the labels before images are read"),
-        (EvalSet("mine", Listed(None), ["cat"]), "domains", "needs the domain of each sample, but mine does not tell it"),
-        (files(["/d/0/a.png", "/d/1/b.png"], [0, 1]), "domains", "files does not tell it; give its dataset a list `domains`"),
+        (EvalSet("mine", Listed(None), ["cat"]), "domains", "needs the domain of each sample, but mine has none"),
+        (files(["/d/0/a.png", "/d/1/b.png"], [0, 1]), "domains", "files has none; give its dataset a list `domains`"),
         (files(["/d/a/0/a.png", "/d/b/1/b.png"], [0, 1]), "domains", "no class of files is in more than one such folder"),
     ],
 )  # fmt: skip

@@ -123,7 +123,7 @@ def test_an_eval_set_of_a_stream_says_what_to_do():
             return COUNT
 
     for source in (Endless(), Sized()):
-        with pytest.raises(ValueError, match=r"load_dataset\(stream, classes=\[…\]\) makes one of a stream"):
+        with pytest.raises(ValueError, match=r"load_dataset\(stream, classes=\[…\]\) makes one from a stream"):
             EvalSet("x", source, NAMES)
     assert len(load_dataset(Sized(), classes=NAMES)) == COUNT
 

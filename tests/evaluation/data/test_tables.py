@@ -47,7 +47,7 @@ def test_a_tsv_file_of_numbers_with_named_columns_and_a_root(photos):
         ("path,name\nphotos/0.jpg,cat\n", "no column is the label; its columns are 'path', 'name'. Pass label='…'"),
         ("path,path\nphotos/0.jpg,cat\n", "columns must differ, but the header is 'path', 'path'"),
         ("path,label\nphotos/0.jpg,cat\n\nphotos/1.jpg\n", "line 4 has 1 values, but the header has 2 columns"),
-        ("path,label\nphotos/0.jpg,cat\n ,cat\n", "line 3 has no path, but ' '"),
+        ("path,label\nphotos/0.jpg,cat\n ,cat\n", "line 3 must have a path, but has ' '"),
         ("path,label\nphotos/0.jpg,cat\nphotos/1.jpg,\n", "line 3 has no label"),
         ("path,label\nphotos/0.jpg,fox\n", "line 2 has a label that is none of the 2 classes 'cat', 'dog': 'fox'"),
         (
@@ -102,7 +102,7 @@ def test_a_parquet_file(photos):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"path": ["a.jpg", None], "label": ["cat", "dog"]}, "row 1 has no path, but None"),
+        ({"path": ["a.jpg", None], "label": ["cat", "dog"]}, "row 1 must have a path, but has None"),
         ({"path": ["a.jpg", "b.jpg"], "label": ["cat", None]}, "row 1 has no label"),
         ({"path": ["a.jpg"], "kind": ["cat"]}, "no column is the label; its columns are 'path', 'kind'"),
         (

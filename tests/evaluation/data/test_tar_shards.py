@@ -109,7 +109,7 @@ def test_files_that_are_no_shards(shards):
     with pytest.raises(ValueError, match="a shard is listed twice"):
         load_dataset([shards / "shards-000.tar"] * 2)
     with pytest.raises(
-        ValueError, match=r"a list must be of tar files, or of \(image, label\), but 'a\.jpg' is no tar file"
+        ValueError, match=r"a list must be of tar files, or of \(image, label\), but 'a\.jpg' is not a tar file"
     ):
         load_dataset(["a.jpg", "b.jpg"])
     with pytest.raises(ValueError, match="subset has no effect on tar files"):
@@ -118,11 +118,11 @@ def test_files_that_are_no_shards(shards):
     with pytest.raises(ValueError, match=r"empty\.tar' is empty"):
         load_dataset(shards / "empty.tar")
     (shards / "text.tar").write_text("no tar file" * 100)
-    with pytest.raises(ValueError, match=r"text\.tar' is not a tar file, or is compressed otherwise"):
+    with pytest.raises(ValueError, match=r"text\.tar' is not a tar file, or has another compression"):
         load_dataset(shards / "text.tar")
     both = b"".join((shards / f"shards-00{i}.tar").read_bytes() for i in range(2))
     (shards / "both.tar").write_bytes(both)
-    with pytest.raises(ValueError, match=r"both\.tar' has more files behind its end mark"):
+    with pytest.raises(ValueError, match=r"both\.tar' has more files after its end mark"):
         load_dataset(shards / "both.tar", classes=["cat", "dog"])
 
 
@@ -171,11 +171,12 @@ def test_ranks_take_shares_of_the_shards(shards, tmp_path, monkeypatch):
     data = load_dataset(shards, classes=["cat", "dog"])
     model = tpt_lib.load_tiny()
     whole = tpt_lib.evaluate(model, data, "zero_shot", out=tmp_path / "whole.jsonl", n_views=1)
-    monkeypatch.setattr("tpt_lib.evaluation.run.evaluate.merge_shares", lambda *_: None)
+    monkeypatch.setattr("tpt_lib.evaluation.run.write_run.merge_shares", lambda *_: None)
     monkeypatch.setattr("tpt_lib.evaluation.run.evaluate.Report.read", lambda *_: whole)
     shares = {}
     for rank in range(2):
-        monkeypatch.setattr("tpt_lib.evaluation.run.evaluate.share", lambda rank=rank: (rank, 2))
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
         tpt_lib.evaluate(model, data, "zero_shot", out=tmp_path / "run.jsonl", n_views=1)
         rows = tpt_lib.evaluation.read_run(tmp_path / f"run.jsonl.rank{rank}").rows
         shares |= {row["sample"]: row["methods"] for row in rows}

@@ -98,7 +98,7 @@ def test_other_images_are_refused(folder, tmp_path):
         image_finder(tmp_path, runs)
     for i in range(6):
         save(tmp_path / ("cat" if i % 2 else "dog") / f"{i}.png", seed=i + 100)
-    with pytest.raises(ValueError, match="has other pixels than when it was evaluated"):
+    with pytest.raises(ValueError, match="has different pixels than when it was evaluated"):
         image_finder(tmp_path, runs)
     with pytest.raises(ValueError, match="has 5 samples, but the run has 6; pass the dataset that was evaluated"):
         image_finder(data.take(range(5)), runs)

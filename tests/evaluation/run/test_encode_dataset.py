@@ -19,6 +19,7 @@ from support.zoo import fresh
 from tpt_lib import FeatureStore, encode_dataset
 from tpt_lib.evaluation import merge_stores
 from tpt_lib.evaluation.run import encode_dataset as module
+from tpt_lib.evaluation.run import encode_work
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +35,8 @@ def copy(whole, tmp_path):
 
 def encoding(monkeypatch):
     """Count the images that are encoded from here on."""
-    seen, real = [], module.encode_views
-    monkeypatch.setattr(module, "encode_views", lambda *args: seen.append(1) or real(*args))
+    seen, real = [], encode_work.encode_views
+    monkeypatch.setattr(encode_work, "encode_views", lambda *args: seen.append(1) or real(*args))
     return seen
 
 
@@ -102,7 +103,7 @@ def test_refused_images_are_not_tried_again(tmp_path, monkeypatch):
 
 
 def test_features_that_are_not_finite_are_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "encode_views", lambda *_: torch.full((4, 16), torch.nan))
+    monkeypatch.setattr(encode_work, "encode_views", lambda *_: torch.full((4, 16), torch.nan))
     store = encoded(tmp_path / "store", Noise(2))
     assert store.errors == dict.fromkeys(range(2), "ValueError: the features are not all finite")
 
@@ -137,8 +138,8 @@ def test_other_settings_are_refused_and_nothing_is_changed(copy, change, message
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": ()}, "one or more seeds"),
-        ({"seeds": (1, 1)}, "all different"),
+        ({"seeds": ()}, "seeds must not be empty"),
+        ({"seeds": (1, 1)}, r"seeds must differ, but got \[1, 1\]"),
         ({"dtype": "float64"}, "float16, float32, but got 'float64'"),
         ({"keep": ("tokens",)}, "keep must be"),
         ({"name": "../up"}, "made of letters"),
@@ -162,7 +163,7 @@ def test_a_seed_of_augment_views_is_refused(tmp_path):
 
 def test_foreign_places_are_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(ValueError, match=r"is no feature store, and it has other files, as 'mine\.txt'"):
+    with pytest.raises(ValueError, match=r"is not a feature store and has other files, such as 'mine\.txt'"):
         encoded(tmp_path)
     with pytest.raises(ValueError, match="is a file"):
         encoded(tmp_path / "mine.txt")

@@ -135,9 +135,9 @@ def test_a_bad_image_is_the_error_of_all_queries_of_its_problem(tmp_path):
     [
         ({"methods": {}}, "evaluate_bongard: at least one method"),
         ({"methods": "tptt"}, "evaluate_bongard: there is no method 'tptt'; there are prototype, tpt"),
-        ({"seeds": ()}, "one seed"),
+        ({"seeds": ()}, "evaluate_bongard: seeds must not be empty"),
         ({"seeds": (0, 0)}, r"evaluate_bongard: seeds must differ, but got \[0, 0\]"),
-        ({"batch_size": 0}, "a batch_size of 1"),
+        ({"batch_size": 0}, "evaluate_bongard: batch_size must be at least 1, but got 0"),
     ],
 )
 def test_what_is_wrong_is_refused_before_the_file_is_touched(change, message, tmp_path):

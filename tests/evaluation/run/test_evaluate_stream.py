@@ -102,7 +102,7 @@ def test_a_store_is_a_stream_too(whole_stream, tmp_path):
             assert said["confidence"] == pytest.approx(other["methods"][name]["confidence"], abs=1e-5)
     tpt_lib.evaluate(model(), store, "tda", out=tmp_path / "sorted.jsonl", order="by-class")
     assert [row["truth"] for row in content(tmp_path / "sorted.jsonl")[1:]] == sorted(i % 6 for i in range(12))
-    with pytest.raises(ValueError, match="order='domains' needs the domain of each sample, but noise does not tell it"):
+    with pytest.raises(ValueError, match="order='domains' needs the domain of each sample, but noise has none"):
         tpt_lib.evaluate(model(), store, "tda", out=tmp_path / "domains.jsonl", order="domains")
 
 
@@ -236,7 +236,7 @@ def test_an_image_that_is_gone_after_its_row_is_refused(whole_stream, tmp_path, 
     gone = shuffled_order(12, 0)[2]
     monkeypatch.setattr("tpt_lib.evaluation.run_checks.differing_data", lambda *_: {})
     with pytest.raises(
-        ValueError, match=rf"sample {gone} of seed 0 has a row .* cannot be used any more: MissingImageError"
+        ValueError, match=rf"sample {gone} of seed 0 has a row .* can no longer be used: MissingImageError"
     ):
         run(path, Noise(bad=[gone]), methods=METHODS, seeds=SEEDS)
 
@@ -344,7 +344,7 @@ class Seen:
         (
             {"order": "domains"},
             ValueError,
-            "order='domains' needs the domain of each sample, but noise does not tell it",
+            "order='domains' needs the domain of each sample, but noise has none",
         ),
         ({"methods": "tpt", "order": "shuffle"}, ValueError, "order was given, but none of the methods is online"),
         ({"methods": "tpt", "streams": "per-rank"}, ValueError, "streams was given, but none of the methods is online"),
@@ -385,7 +385,7 @@ def test_what_is_wrong_is_refused_before_the_file_is_touched(options, kind, mess
 def as_rank(monkeypatch, rank, ranks):
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", str(ranks))
-    merge = "tpt_lib.evaluation.run.evaluate.merge_shares"
+    merge = "tpt_lib.evaluation.run.write_run.merge_shares"
     monkeypatch.setattr(merge, lambda out, shares: rank or merge_run_files(shares, out))
 
 

@@ -132,7 +132,7 @@ def test_a_second_process_on_the_same_file_is_refused(tmp_path):
 
 @needs_pipes
 def test_what_is_no_run_file_is_refused_before_the_work(tmp_path, monkeypatch):
-    for module in ("evaluate", "evaluate_bongard"):
+    for module in ("settings", "evaluate_bongard"):
         monkeypatch.setattr(f"tpt_lib.evaluation.run.{module}.identify", None)
     (tmp_path / "mine.json").write_text('{"precious": 1}')
     os.mkfifo(tmp_path / "pipe")

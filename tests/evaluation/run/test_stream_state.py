@@ -68,7 +68,7 @@ def test_one_tensor_may_be_in_two_places(tmp_path):
 
 def refused(file, why):
     before = file.path.read_bytes()
-    remedy = "Restore it from a copy; or move it away, and evaluate computes the states again from the first image"
+    remedy = "Restore it from a copy; or move it away, so that evaluate recomputes the states from the first image"
     with pytest.raises(ValueError, match=rf"run\.jsonl\.state' {why}.*{remedy}"):
         file.read()
     assert file.path.read_bytes() == before

@@ -1,6 +1,7 @@
 """Whole reproductions on miniature datasets: resumed without encoding again, compared only where they may be."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -8,7 +9,6 @@ from support.kills import killed
 from support.reproductions import as_published, checkpoints, counted, done, model, plan, rows, write
 
 import tpt_lib
-from tpt_lib.evaluation.run import fill_store
 from tpt_lib.paper import reproduce
 from tpt_lib.paper.reproduction import run
 
@@ -161,8 +161,8 @@ def test_the_reward_is_stored_with_the_model(root, tmp_path):
 
 
 def test_too_little_disk_is_said_before_the_work(root, tmp_path, monkeypatch):
-    usage = fill_store.shutil.disk_usage(tmp_path)._replace(free=10)
-    monkeypatch.setattr(fill_store.shutil, "disk_usage", lambda _: usage)
+    usage = shutil.disk_usage(tmp_path)._replace(free=10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     little = plan(root, out=tmp_path / "out")
     assert "10 bytes are free" in repr(little)
     with pytest.raises(

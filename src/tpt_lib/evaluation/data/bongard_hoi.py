@@ -1,4 +1,4 @@
-"""Bongard-HOI: problems of image paths, with a fixed choice of supports and queries."""
+"""Read Bongard-HOI: problems of image paths, with a fixed choice of supports and queries."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def read_problems(entry: Entry, root: Path, split: str, *, subset: bool, seed: i
 
 
 def _split(entry: Entry, split: str) -> str:
-    """Return the paper's name of a split, given that or the files' name, which has the object before the action."""
+    """Return the paper's name of a split, from that name or the one in the files, which has the object before the action."""
     words = split.removeprefix("test_").split("_")
     found = next((name for name in ("_".join(words), _swapped(words)) if name in SPLITS_OF_BONGARD), None)
     if found is None:
@@ -133,7 +133,7 @@ def _path(image: Any) -> str:
 
 
 def _locate(folder: Path, paths: set[str]) -> dict[str, str]:
-    """Return the location of each image that exists; the files name some images of PIC with train for val or reverse."""
+    """Return the location of each image that exists. For some images of PIC, the files confuse train and val."""
     missing = missing_files(folder / path for path in paths)
     found = {path: str(folder / path) for path in paths if folder / path not in missing}
     for path in paths - set(found):

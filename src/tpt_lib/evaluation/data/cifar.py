@@ -1,4 +1,4 @@
-"""CIFAR-10, CIFAR-100 and their corrupted versions: images in arrays, not in files."""
+"""Read CIFAR-10, CIFAR-100 and their corrupted versions, whose images are in arrays, not in files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_cifar(entry: Entry, root: Path, split: str) -> ArrayImages:
         split: name of the split.
 
     Raises:
-        FileNotFoundError: if a file is missing, or not the published one.
+        FileNotFoundError: if a file is missing or differs from the published one.
         ValueError: if arrays have other shapes than published.
     """
     return _corrupted(entry, root, split) if entry.corruptions else _original(entry, root, split)

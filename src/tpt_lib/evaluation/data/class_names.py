@@ -11,15 +11,15 @@ def permutation(names: Sequence[str], wanted: Sequence[str]) -> str | None:
     """Return the first difference between two lists of names, if one is a permutation of the other.
 
     Convention:
-        ``_`` is a space, and case does not count. Lists that share only some names are no permutation: names may be
-        replaced by better ones.
+        ``_`` is read as a space, and case is ignored. Lists that share only some names are not permutations, since a caller
+        may replace names by better ones.
 
     Args:
         names: class names.
         wanted: class names in the order of the labels.
 
     Returns:
-        Which class is called what, or None if the lists are in one order, or of different names.
+        The difference, or None if both lists have the same order, or different names.
 
     >>> permutation(["dog", "cat"], ["cat", "Dog"])
     "class 0 is 'dog' and should be 'cat'"

@@ -1,4 +1,4 @@
-"""Columns of images and labels: find them by name, and turn labels into the indices of classes."""
+"""Find the columns of images and labels, and turn labels into class indices."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def class_labels(
         where: the source, for errors.
         values: the label of each sample.
         classes: class names in the order of the labels, or None.
-        place: function from the index of a sample to its place in the source, such as a line, for errors.
+        place: function from the index of a sample to its place in the source, such as its line, for errors.
 
     Raises:
         ValueError: if a label is missing or not one of the classes, or integers come without ``classes``.

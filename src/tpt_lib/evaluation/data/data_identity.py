@@ -1,13 +1,14 @@
-"""Tell one dataset from another: by its file names and labels, and by the pixels of a few of its images.
+"""Identify a dataset by its file names and labels, and by the pixels of a few of its images.
 
 Convention:
     - ``digest`` covers, in order, every image's path below the folder that all share, its name in tar files, or its pixels
-      where it is in memory; and every label that is known without reading an image. It must be equal.
+      where it is in memory; and every label that is known without reading an image. The digests of both
+      sides must be equal.
     - ``images`` has digests of the pixels of up to 16 images, spread over the dataset. Those that both sides could read
       must be equal. An image that was missing or broken may be repaired.
-    - ``root`` is the folder that all paths share. It may be another one if the first is no longer there: a dataset may be
-      moved, and two datasets side by side are never taken for each other.
-    - An image that is replaced in its place, under the same name, is noticed only if it is one of the 16.
+    - ``root`` is the folder that all paths share. It may differ only if the first one no longer exists: a dataset may be
+      moved, but two datasets that both exist are never confused.
+    - An image that is replaced by another of the same name is noticed only if it is one of the 16.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ LOOKED_AT = 16
 
 
 def dataset_identity(dataset: EvalSet) -> dict[str, Any]:
-    """Return what a run, or anything else made from a dataset, knows it by. No more than 16 image files are read.
+    """Return what identifies a dataset in runs and stores. At most 16 image files are read.
 
     Args:
-        dataset: the dataset; its class names, template and split are not part of this.
+        dataset: the dataset. Its class names, template and split are not included.
 
     Returns:
         The keys ``digest``, ``root`` and ``images``, in types that JSON has.
@@ -63,14 +64,14 @@ def dataset_identity(dataset: EvalSet) -> dict[str, Any]:
 
 
 def differing_data(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what tells two datasets apart, by name; empty if they are one.
+    """Return the differences between two datasets, by name; empty if they are the same.
 
     Args:
         there: what ``dataset_identity`` returned for the first.
         here: what it returned for the second, now.
 
     Returns:
-        The values of both for each name, such as ``images.12``.
+        Both values for each name, such as ``images.12``.
     """
     found = {}
     if there["digest"] != here["digest"]:
@@ -84,7 +85,7 @@ def differing_data(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[st
 
 
 def _known_samples(samples: Any) -> list[Any] | None:
-    """Return all samples if that needs no image file to be read, else None."""
+    """Return all samples if they are known without reading an image file, else None."""
     if isinstance(samples, Subset):
         known = _known_samples(samples.dataset)
         return None if known is None else [known[i] for i in samples.indices]
@@ -110,7 +111,7 @@ def _images(sample: Any) -> Iterator[Any]:
 
 
 def _path(image: Any) -> str | None:
-    """Return the path of an image that is a file, also of one that PIL has opened."""
+    """Return the path of an image that is a file or was opened by PIL, else None."""
     name = image if isinstance(image, str | os.PathLike) else getattr(image, "filename", None)
     return os.path.abspath(name) if isinstance(name, str | os.PathLike) and name else None
 

@@ -1,4 +1,4 @@
-"""Sets of several domains: one folder per domain, with one folder of images per class."""
+"""Read sets of several domains: one folder per domain, with one folder of images per class."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class EvalSet:
         template: prompt with ``{}`` for the name (default ``"a photo of a {}."``).
         recipe: how views of its images are made, ``"crop"`` (default) or ``"augmix"``.
         split: name of the part of the dataset (default ``"test"``).
-        root: folder that paths in run files are relative to (default None: they are as the samples have them).
+        root: folder that paths in run files are relative to (default None: they are written as the samples have them).
 
     Raises:
         ValueError: if the names, the template or the labels are unusable, or there are no samples.
@@ -83,7 +83,7 @@ class EvalSet:
         if not indexed or isinstance(self.samples, IterableDataset):
             raise ValueError(
                 f"EvalSet {self.name}: samples must be a list or a dataset with a length, but got "
-                f"{type(self.samples).__name__}; load_dataset(stream, classes=[…]) makes one of a stream"
+                f"{type(self.samples).__name__}; load_dataset(stream, classes=[…]) makes one from a stream"
             )
         if len(self) == 0:
             raise ValueError(f"EvalSet {self.name}: samples must not be empty")
@@ -128,8 +128,8 @@ class EvalSet:
             i for i in listed if isinstance(i, bool) or not hasattr(i, "__index__") or not -len(self) <= i < len(self)
         ]:
             raise ValueError(
-                f"EvalSet {self.name}: indices must be ints below its {len(self)} samples, but one is {bad[0]!r}; a mask has "
-                "them as mask.nonzero()[:, 0]"
+                f"EvalSet {self.name}: indices must be ints below its {len(self)} samples, but one is {bad[0]!r}; for a "
+                "mask, pass mask.nonzero()[:, 0]"
             )
         return replace(self, samples=Subset(self.samples, [int(i) for i in listed]))  # type: ignore[arg-type]
 
@@ -139,7 +139,7 @@ class EvalSet:
 
 
 def listed_labels(samples: Any) -> list[int] | None:
-    """Return the labels if that needs no image to be read, else None."""
+    """Return the labels if they are known without reading an image, else None."""
     if isinstance(samples, Subset):
         known = listed_labels(samples.dataset)
         return None if known is None else [known[i] for i in samples.indices]

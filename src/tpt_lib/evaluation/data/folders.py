@@ -1,4 +1,4 @@
-"""Folders of class folders: list, order, name, and check them before any image is read."""
+"""Read folders with one subfolder per class, and check them before any image is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Listing", "candidate_folders", "imagenet_names", "path_below", "quot
 
 
 class Listing(NamedTuple):
-    """What was found on disk before any image is read: files, the label of each, and the class names."""
+    """The image files of a dataset, the label of each, and the class names. No image has been read."""
 
     paths: list[Path]
     labels: list[int]
@@ -35,7 +35,7 @@ def quoted(names: Iterable[object], limit: int = 3) -> str:
 
 
 def path_below(name: str, file: Path, path: str) -> str:
-    """Return a path of a split file as one below the dataset's folder; a file that points elsewhere is refused."""
+    """Return a path from a split file relative to the dataset's folder; refuse one that points elsewhere."""
     if ".." in re.split(r"[/\\]", path) or Path(path).drive:
         raise ValueError(
             f"{name}: {file} points outside of the dataset's folder: {path!r}. Download it again, from a source you trust"
@@ -44,7 +44,7 @@ def path_below(name: str, file: Path, path: str) -> str:
 
 
 def candidate_folders(entry: Entry, root: Path) -> list[Path]:
-    """Return the root and the folders below it that may hold the dataset, as far as they exist."""
+    """Return the existing folders that may hold the dataset: the root and folders below it."""
     return [place for place in (root, *(root / folder for folder in entry.folders)) if place.is_dir()]
 
 
@@ -168,7 +168,9 @@ def _no_synsets(entry: Entry, root: Path, candidates: list[Path], wanted: list[s
     end = f"Expected below the root: {entry.layout}"
     deeper = _likely_root(root, wanted)
     if deeper is not None:
-        return f"{entry.name}: no class folders in {root}, but there are some deeper: pass root={str(deeper)!r}. {end}"
+        return (
+            f"{entry.name}: no class folders in {root}, but there are some below it: pass root={str(deeper)!r}. {end}"
+        )
     for candidate in candidates:
         if loose := _images(candidate):
             return (

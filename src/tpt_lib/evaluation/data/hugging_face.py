@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face ``datasets`` library, with a column of images and a column of labels."""
+"""Read datasets of the Hugging Face ``datasets`` library, with a column of images and a column of labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULES = ("datasets.arrow_dataset", "datasets.iterable_dataset", "datasets.data
 
 
 class Found(NamedTuple):
-    """What a Hugging Face dataset is for an evaluation."""
+    """What an evaluation needs of a Hugging Face dataset; ``own`` are its own class names, if it has them."""
 
     name: str
     samples: Dataset[Any]
@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 class HuggingFaceImages(Dataset[tuple[Any, int]]):
-    """A torch dataset of (image, label) from two columns; an image is read when it is asked for."""
+    """A torch dataset of (image, label) from two columns. Images are read on access."""
 
     def __init__(self, rows: Any, image: str, targets: Sequence[int]) -> None:
         self.rows, self.image, self.targets = rows, image, list(targets)
@@ -42,7 +42,7 @@ class HuggingFaceImages(Dataset[tuple[Any, int]]):
 
 
 class HuggingFaceRows:
-    """The (image, label) of a streaming dataset; can be iterated again."""
+    """The (image, label) pairs of a streaming dataset. Can be iterated repeatedly."""
 
     def __init__(self, rows: Any, image: str, label: str) -> None:
         self.rows, self.image, self.label = rows, image, label
@@ -52,7 +52,7 @@ class HuggingFaceRows:
 
 
 def hugging_face_kind(source: Any) -> str | None:
-    """Return which class of the ``datasets`` library an object is, or None. Nothing is imported."""
+    """Return the name of an object's class in the ``datasets`` library, or None. Nothing is imported."""
     return next((kind.__name__ for kind in type(source).__mro__ if kind.__module__ in MODULES), None)
 
 

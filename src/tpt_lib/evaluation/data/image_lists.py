@@ -1,4 +1,4 @@
-"""Sets with a text file per split, whose lines are the path and the label of an image."""
+"""Read sets with a text file per split, in which each line has the path and the label of an image."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["read_list"]
 def read_list(entry: Entry, root: Path, split: str) -> Listing:
     """Return the listing of a split.
 
-    Class names are those of the registry, or else the folders of the images in the lists of all splits that are there: a
-    class may be absent from one of them.
+    Class names are those of the registry, or else the folders of the images in the lists of all splits found, since a class
+    may be absent from one of them.
 
     Args:
         entry: the dataset; its ``split_file`` is the path of a list, with ``{split}`` for the split.
@@ -77,6 +77,6 @@ def _folder_names(entry: Entry, file: Path, split: str) -> tuple[str, ...]:
                 )
     if gap := [label for label in range(max(names) + 1) if label not in names]:
         raise ValueError(
-            f"{entry.name}: no list next to {file} names class {gap[0]}. Put the list of another domain there, which does"
+            f"{entry.name}: no list next to {file} names class {gap[0]}. Add the list of another domain that does"
         )
     return tuple(names[label] for label in range(len(names)))

@@ -1,4 +1,4 @@
-"""Load a dataset from where it is kept, and check it before an image is read."""
+"""Load a dataset by name or from a path, and check it before an image is read."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles
 from tpt_lib.evaluation.data.folders import Listing, read_folder
-from tpt_lib.evaluation.data.hugging_face import hugging_face_kind, read_hugging_face
-from tpt_lib.evaluation.data.registered import checked_names, load_registered, warn_if_permuted
+from tpt_lib.evaluation.data.objects import from_object
+from tpt_lib.evaluation.data.registered import checked_names, load_registered
 from tpt_lib.evaluation.data.registry import ENTRIES
-from tpt_lib.evaluation.data.stream import read_stream
 from tpt_lib.evaluation.data.tables import TABLES, read_table
 from tpt_lib.evaluation.data.tar_format import is_tar
 from tpt_lib.evaluation.data.tar_shards import expand_braces, read_shards
@@ -48,7 +47,7 @@ def load_dataset(
     subset: bool = False,
     seed: int = 0,
 ) -> EvalSet:
-    """Load a dataset by name, or from where it is kept, and check it before any image is read.
+    """Load a dataset by name, path or object, and check it before any image is read.
 
     Args:
         source: one of ``list_datasets()``; the path of a folder with one folder of images per class; a CSV, TSV or Parquet
@@ -94,7 +93,7 @@ def load_dataset(
             raise ValueError(
                 f"load_dataset: root and subset have no effect on a {type(source).__name__}; leave them out"
             )
-        return _from_object(source, split, classes, image, label)
+        return from_object(source, split, classes, image, label)
     if not str(source).strip():
         raise ValueError(f"load_dataset: pass a folder or one of the names {', '.join(ENTRIES)}, but got {source!r}")
     path = Path(source).expanduser()
@@ -142,7 +141,7 @@ def _from_shards(
 ) -> EvalSet:
     if odd := [one for one in source if not is_tar(one)]:
         raise ValueError(
-            f"load_dataset: a list must be of tar files, or of (image, label), but {str(odd[0])!r} is no tar file"
+            f"load_dataset: a list must be of tar files, or of (image, label), but {str(odd[0])!r} is not a tar file"
         )
     if subset:
         raise ValueError("load_dataset: subset has no effect on tar files; list those that you want")
@@ -150,39 +149,6 @@ def _from_shards(
     samples, names = read_shards(shards, image, label, classes)
     name = shards[0].name.split(".")[0].rstrip("0123456789-_") or shards[0].absolute().parent.name
     return EvalSet(name, samples, names, split=split)
-
-
-def _from_object(
-    source: Any, split: str, classes: Sequence[str] | None, image: str | None, label: str | None
-) -> EvalSet:
-    if hugging_face_kind(source):
-        data = read_hugging_face(source, split, image, label, classes)
-        if data.own is not None and classes is not None:
-            checked_names(data.name, classes, data.own)
-        return EvalSet(data.name, data.samples, data.classes, split=data.split)
-    kind = type(source).__name__
-    if image is not None or label is not None:
-        raise ValueError(f"load_dataset: image and label name columns, which a {kind} does not have; leave them out")
-    if isinstance(source, DataLoader):
-        raise ValueError("load_dataset: a DataLoader yields batches that were prepared already; pass its dataset")
-    indexed = hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset)
-    if indexed or not (isinstance(source, Iterable) or callable(source)):
-        return _from_torch(source, classes, split)
-    stream, names = read_stream(source, getattr(source, "classes", None) if classes is None else classes)
-    return EvalSet(getattr(source, "__name__", kind), stream, names, split=split)
-
-
-def _from_torch(dataset: Any, classes: Sequence[str] | None, split: str) -> EvalSet:
-    own = getattr(dataset, "classes", None)
-    names = own if classes is None else classes
-    if names is None:
-        raise ValueError(
-            f"load_dataset: a {type(dataset).__name__} does not name its classes: pass classes=[…], in the "
-            "order of the labels"
-        )
-    if own is not None:
-        warn_if_permuted(type(dataset).__name__, names, own)
-    return EvalSet(type(dataset).__name__, dataset, names, split=split)
 
 
 def _root(name: str, root: str | os.PathLike[str] | None) -> Path:

@@ -1,6 +1,6 @@
-"""Orders of a stream: the dataset's, shuffled, sorted by class, mixed by a Dirichlet distribution, domain after domain.
+"""Order the samples of a stream: as in the dataset, shuffled, by class, by a Dirichlet distribution, or by domain.
 
-Every order is determined by a seed and has each sample once.
+Every order is determined by a seed and contains each sample once.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def sample_order(caller: str, dataset: EvalSet | FeatureStore, name: str) -> Cal
     Args:
         caller: the function to name in errors.
         dataset: the dataset, or a store of its features. No image is read.
-        name: one of ``ORDERS``. ``"by-class"`` sorts by label and ``"domains"`` by domain; both shuffle inside. A dataset has
-            ``domains``, one per sample, or its files are ``DOMAIN/CLASS/FILE``. ``"dirichlet:0.5"`` has another concentration
-            than 0.1.
+        name: one of ``ORDERS``. ``"by-class"`` sorts by label and ``"domains"`` by domain; both shuffle inside. Domains
+            are the dataset's attribute ``domains``, one per sample, or folders in ``DOMAIN/CLASS/FILE``. ``"dirichlet:0.5"``
+            sets the concentration (default 0.1).
 
     Returns:
         The function. Under ``"dataset"`` the seed has no effect.
 
     Raises:
-        ValueError: if there is no such order, or the dataset does not tell what it needs.
+        ValueError: if there is no such order, or the dataset lacks the labels or domains that it needs.
     """
     kind, colon, number = name.partition(":")
     if kind not in ORDERS or (colon and kind != "dirichlet"):
@@ -74,7 +74,7 @@ def shuffled_order(n: int, seed: int) -> list[int]:
 
 
 def grouped_order(groups: Sequence[int], seed: int) -> list[int]:
-    """Return the samples group after group, in random order inside each.
+    """Return the samples group by group, in random order within each.
 
     Args:
         groups: number of each sample's group, such as its label. Lower ones come first.
@@ -137,7 +137,7 @@ def _concentration(caller: str, text: str | float) -> float:
 
 
 def _by_appearance(names: Sequence[Hashable]) -> list[int]:
-    """Return for each name the number of different names that came before its first."""
+    """Number the names in the order of their first appearance."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(name, len(numbers)) for name in names]
 
@@ -153,7 +153,7 @@ def _domains(caller: str, dataset: EvalSet | FeatureStore) -> list[Hashable]:
         listed = [None if file is None else PurePath(os.path.abspath(file)).parent.parent for file in _files(dataset)]
         if None in listed or len(set(listed)) == 1:
             raise ValueError(
-                f"{caller}: order='domains' needs the domain of each sample, but {dataset.name} does not tell it; give its "
+                f"{caller}: order='domains' needs the domain of each sample, but {dataset.name} has none; give its "
                 "dataset a list `domains`, or put its files into folders DOMAIN/CLASS/FILE"
             )
         labels = _labels(dataset)
@@ -172,7 +172,7 @@ def _files(dataset: EvalSet | FeatureStore) -> list[Any]:
 
 
 def _listed_domains(samples: Any) -> list[Hashable] | None:
-    """Return what a dataset has as ``domains``, also for a subset of one."""
+    """Return the attribute ``domains`` of a dataset, or of the dataset of a subset."""
     if isinstance(samples, Subset):
         known = _listed_domains(samples.dataset)
         return None if known is None else [known[i] for i in samples.indices]

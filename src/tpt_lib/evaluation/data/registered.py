@@ -71,7 +71,7 @@ def _check_split(entry: Entry, split: str) -> None:
 
 
 def checked_names(name: str, classes: Sequence[str], found: Sequence[str]) -> Sequence[str]:
-    """Return the names that the caller gave instead of those found, if there are as many."""
+    """Return the caller's class names, if there are as many as were found."""
     if isinstance(classes, str) or len(classes) != len(found):
         got = repr(classes) if isinstance(classes, str) else f"{len(classes)}"
         raise ValueError(
@@ -83,7 +83,7 @@ def checked_names(name: str, classes: Sequence[str], found: Sequence[str]) -> Se
 
 
 def warn_if_permuted(name: str, classes: Sequence[str], found: Sequence[str]) -> None:
-    """Warn if the caller's names are those found in another order."""
+    """Warn if the caller's class names are those that were found, in another order."""
     if said := permutation(classes, found):
         warnings.warn(
             f"load_dataset: classes are the names that {name} has, in another order: {said}. Labels keep the order in which "
@@ -126,7 +126,7 @@ def _check_count(entry: Entry, found: int, split: str, place: Any) -> None:
     if not entry.confirmed:
         raise ValueError(
             f"{entry.name}: found {found} images of {split!r}; catalogs of datasets say {expected}, but its own "
-            "documentation does not, so whether they are all of them cannot be checked. Pass subset=True to accept this number"
+            "documentation does not, so it cannot be checked whether these are all. Pass subset=True to accept this number"
         )
     if found != expected:
         more = "more" if found > expected else "fewer"

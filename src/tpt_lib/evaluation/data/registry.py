@@ -33,7 +33,7 @@ class Entry:
         recipe: how the paper makes views of its images.
         classes: number of classes.
         counts: published number of images per split; for the ten fine-grained sets, those of CoOp's splits, which the
-            paper uses. A split is a part of the dataset: ``"test"``, a domain, or a corruption and severity.
+            paper uses. A split is ``"test"``, a domain, or a corruption and severity.
         layout: the files expected below the root.
         folders: folders below the root that may hold it.
         images: folders below those that may hold the images.
@@ -44,8 +44,8 @@ class Entry:
         rename: turns a class name of the original release into the words of the prompt.
         names: class names in the order of the labels, where the files do not have them.
         corruptions: names of the corruptions; the splits are ``"corruption/severity"``.
-        absent: classes that some splits have no image of, as published.
-        confirmed: whether the counts are those of the dataset's own documentation; it is loaded as a subset only otherwise.
+        absent: classes without images in some splits, as published.
+        confirmed: whether the counts are from the dataset's own documentation. Otherwise it is loaded only as a subset.
     """
 
     name: str

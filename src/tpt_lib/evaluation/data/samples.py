@@ -1,4 +1,4 @@
-"""The label and the file of one sample, from any dataset."""
+"""Return the label and the file of a sample of any dataset."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def shown_path(file: Any, root: str | None) -> str | None:
     """Return the path of an image as run files have it.
 
     Args:
-        file: the path of an image; anything else is no file.
+        file: the path of an image, or anything else, which is not a file.
         root: the dataset's folder, or None.
 
     Returns:
-        The path with forward slashes, relative to the root if it is below it, or None if it is no file.
+        The path with forward slashes, relative to the root if it is below it, or None if ``file`` is not a path.
 
     >>> shown_path("/data/pets/cat/1.png", "/data/pets"), shown_path(torch.rand(3, 8, 8), None)
     ('cat/1.png', None)

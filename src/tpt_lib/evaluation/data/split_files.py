@@ -1,4 +1,4 @@
-"""The ten fine-grained sets: CoOp's split files, or the original splits as torchvision reads them."""
+"""Read the ten fine-grained sets: CoOp's split files, or the original splits as torchvision reads them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _names(entry: Entry, file: Path, items: list[list[Any]]) -> tuple[str, ...]:
 
 
 def _from_torchvision(entry: Entry, root: Path, split: str) -> Listing:
-    """Return the listing of the original release, which torchvision expects in a folder of its own choice."""
+    """Return the listing of the original release, in the folder where torchvision expects it."""
     import torchvision
 
     assert entry.torchvision is not None
@@ -165,7 +165,7 @@ def _aircraft(entry: Entry, root: Path, split: str) -> Listing:
 def _no_split_file(entry: Entry, root: Path, split: str) -> str:
     deeper = next((file for depth in ("*/", "*/*/") for file in sorted(root.glob(depth + entry.split_file))), None)
     if deeper is not None and split in entry.counts:
-        return f"{entry.name}: {entry.split_file} is not in {root}, but deeper: pass root={str(deeper.parent)!r}"
+        return f"{entry.name}: {entry.split_file} is not in {root}, but below it: pass root={str(deeper.parent)!r}"
     own = [f"split={name!r}" for name in entry.original if name != split]
     return (
         f"{entry.name}: no {entry.split_file} (CoOp's splits, which the paper uses) in {root} or its folders "

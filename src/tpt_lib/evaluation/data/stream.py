@@ -1,10 +1,10 @@
-"""Sources that can only be read from their start, and whose length is not known: count them, then read them in order.
+"""Read streams of samples whose length is not known: count the samples once, then read them in order.
 
 Convention:
     - One pass before the work counts the samples and collects their labels. After it, a stream is a dataset like any other:
-      it has a length, an identity, shares for ranks and loader processes, and a place to resume from.
-    - A sample is found by reading on to it. Every process reads the whole stream and uses its share.
-    - The samples must come in the same order each time. A label that is not the one of the first pass is an error.
+      it has a length and an identity, can be divided among ranks and loader processes, and a run on it can be resumed.
+    - To reach a sample, all samples before it are read. Every process reads the whole stream and uses its share.
+    - The samples must come in the same order each time. A label that differs from that of the first pass is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Stream", "read_stream"]
 
 
 class Stream(Dataset[tuple[Any, int]]):
-    """A torch dataset of the (image, label) of a stream, which is read forward, and from its start to go back."""
+    """A torch dataset of (image, label) from a stream, which is read in order and restarted to go back."""
 
     def __init__(self, source: Any, said: Sequence[Any], targets: Sequence[int]) -> None:
         self.source, self.said, self.targets = source, list(said), list(targets)
@@ -71,7 +71,7 @@ def read_stream(source: Any, classes: Sequence[str] | None) -> tuple[Stream, tup
         classes: class names in the order of the labels, or None if labels are names.
 
     Raises:
-        ValueError: if it can be read only once, is empty, raises, or yields something else.
+        ValueError: if it can be read only once, is empty, raises an error, or yields anything else.
     """
     if isinstance(source, Iterator):
         raise ValueError(
@@ -98,7 +98,7 @@ def read_stream(source: Any, classes: Sequence[str] | None) -> tuple[Stream, tup
     try:
         found[0]
     except ValueError as error:
-        raise ValueError(f"load_dataset: read again, {error}") from error
+        raise ValueError(f"load_dataset: when it was read again, {error}") from error
     return found, names
 
 
@@ -112,7 +112,7 @@ def _plain(label: Any) -> Any:
 
 @contextmanager
 def _as_a_whole() -> Iterator[None]:
-    """Keep a stream from yielding only the share of a loader process, since indices are shared out already."""
+    """Keep a stream from yielding only the share of a loader process, since indices are already divided."""
     worker: Any = torch.utils.data._utils.worker
     info, worker._worker_info = worker._worker_info, None
     try:

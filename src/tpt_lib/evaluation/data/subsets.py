@@ -1,4 +1,4 @@
-"""Parts of a dataset: few-shot samples and validation splits."""
+"""Take parts of a dataset: few-shot samples, validation splits and evenly spaced samples."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def split_validation(dataset: EvalSet, fraction: float = 0.2, *, seed: int = 0) 
 
 
 def take_evenly(data: Data, limit: int) -> Data:
-    """Return a number of samples, evenly spaced over a dataset or a store; all of them if there are no more.
+    """Return a number of samples, evenly spaced over a dataset or a store; all samples if there are not more.
 
     >>> data = tpt_lib.EvalSet("two", [(torch.rand(3, 8, 8), i % 2) for i in range(10)], ("cat", "dog"))
     >>> take_evenly(data, 4).split, take_evenly(data, 4).labels

@@ -1,4 +1,4 @@
-"""Tables of paths and labels: CSV, TSV and Parquet files, checked row by row before an image is read."""
+"""Read tables of paths and labels from CSV, TSV and Parquet files; check every row before an image is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLES = (*DELIMITERS, ".parquet")
 
 
 class Columns(NamedTuple):
-    """The two columns of a table, and what a row is called: lines of a text, rows of a Parquet file."""
+    """The two columns of a table, and the place of each row for errors: its line in a text, its row in a Parquet file."""
 
     images: list[Any]
     labels: list[Any]
@@ -57,7 +57,7 @@ def read_table(
         raise ValueError(f"{where} has no rows")
     for value, place in zip(found.images, found.places, strict=True):
         if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"{where}: {place} has no path, but {value!r:.80}")
+            raise ValueError(f"{where}: {place} must have a path, but has {value!r:.80}")
     labels, names = class_labels(where, found.labels, classes, found.places.__getitem__)
     paths = [folder / value.strip() for value in found.images]
     _check_unique(where, paths, labels, found.places)

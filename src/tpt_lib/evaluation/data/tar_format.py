@@ -1,7 +1,8 @@
-"""Tar files in the layout of webdataset: ``key.jpg`` is an image and ``key.cls`` its label.
+"""Read tar files in the layout of webdataset: ``key.jpg`` is an image and ``key.cls`` its label.
 
 Convention:
-    - The key of a file is its path up to the first dot of its name; the rest is its part. Neighbors with one key are a sample.
+    - The key of a file is its path up to the first dot of its name; the rest is its part. Consecutive files with the same
+      key are one sample.
     - The label is the part ``cls``, or a value of the part ``json``. The part ``txt``, often a caption, is the label if
       ``label="txt"`` or ``classes`` are given.
 """
@@ -45,7 +46,7 @@ BROKEN = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 class Parts(NamedTuple):
-    """The choice of the parts of a sample that are its image and its label; None to guess."""
+    """Which parts of a sample are its image and its label, None to guess, and whether class names are given."""
 
     image: str | None
     label: str | None
@@ -62,7 +63,7 @@ def is_tar(path: object) -> bool:
 
 
 def is_compressed(path: Path) -> bool:
-    """Return whether a tar file is compressed, as its name says."""
+    """Return whether the name of a tar file is that of a compressed one."""
     return path.name.lower().endswith(tuple(COMPRESSED))
 
 
@@ -74,14 +75,14 @@ def open_tar(shard: Path) -> tarfile.TarFile:
                 return tarfile.open(fileobj=open_file(shard), mode="r|")
         return tarfile.open(shard, "r:")
     except BROKEN as error:
-        what = "is empty" if not shard.stat().st_size else f"is not a tar file, or is compressed otherwise: {error}"
+        what = "is empty" if not shard.stat().st_size else f"is not a tar file, or has another compression: {error}"
         raise ValueError(f"load_dataset: {str(shard)!r} {what}. Copy it again") from error
 
 
 def grouped(
     shard: Path, tar: tarfile.TarFile, read: Callable[[tarfile.TarFile, tarfile.TarInfo], Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the key and the parts of each sample: neighbors with one key."""
+    """Yield the key and the parts of each sample."""
     seen: set[str] = set()
     last = ""
     found: dict[str, Any] = {}
@@ -112,7 +113,7 @@ def grouped(
 
 
 def check_end(shard: Path, offset: int) -> None:
-    """Refuse a tar file without its end mark, which was cut short between two files, and one with more behind it."""
+    """Refuse a tar file without an end mark, which was cut short, and one with more files after it."""
     with shard.open("rb") as file:
         file.seek(offset)
         rest = file.read()
@@ -120,8 +121,8 @@ def check_end(shard: Path, offset: int) -> None:
         raise ValueError(f"load_dataset: {str(shard)!r} was cut short: it has no end mark. Copy it again")
     if rest.strip(b"\0"):
         raise ValueError(
-            f"load_dataset: {str(shard)!r} has more files behind its end mark, as several tar files put together; pass them "
-            "one by one"
+            f"load_dataset: {str(shard)!r} has more files after its end mark, as if several tar files were joined; pass them "
+            "separately"
         )
 
 

@@ -1,7 +1,7 @@
-"""Datasets of tar shards in the layout of webdataset.
+"""Read datasets of tar shards in the layout of webdataset.
 
-Headers are read once. An image is then read from its place in the file, so that any share of the samples costs its own bytes.
-Compressed files have no such places and are read as a stream.
+Headers are read once. Each image is then read from its offset in the file, so that a process reads only the bytes of its own
+samples. Compressed files have no offsets and are read as a stream.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["TarSamples", "expand_braces", "read_shards"]
 
 
 class TarSamples(Dataset[tuple[Tensor, int]]):
-    """A torch dataset of (image, label) from places in tar files.
+    """A torch dataset of (image, label) at known offsets in tar files.
 
     Attributes:
         paths: name of each image, ``shard.tar/key.jpg``, relative to the folder that all shards share.
@@ -63,7 +63,7 @@ class TarSamples(Dataset[tuple[Tensor, int]]):
 
 
 class TarStream:
-    """The (bytes of an image, label) of tar files, from their start; can be iterated again."""
+    """The (bytes of an image, label) pairs of tar files, in order. Can be iterated repeatedly."""
 
     def __init__(self, shards: Sequence[Path], parts: Parts) -> None:
         self.shards, self.parts = list(shards), parts
@@ -77,7 +77,7 @@ class TarStream:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Return the names that a pattern with braces stands for, as webdataset writes shards.
+    """Return the names that a pattern with braces expands to, as webdataset names shards.
 
     >>> expand_braces("{train,val}-{08..10}.tar")[1:4]
     ['train-09.tar', 'train-10.tar', 'val-08.tar']
@@ -105,7 +105,7 @@ def read_shards(
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if a file is no tar, was cut short, or a sample has no image or no label.
+        ValueError: if a file is not a tar file or was cut short, or a sample has no image or no label.
     """
     if missing := [shard for shard in shards if not shard.is_file()]:
         raise FileNotFoundError(
@@ -131,7 +131,7 @@ def read_shards(
 
 
 def _indexed(shard: Path, parts: Parts) -> Iterator[tuple[str, tarfile.TarInfo, Any]]:
-    """Yield the path, header and label of each image of a tar file, of which only headers and labels are read."""
+    """Yield the path, header and label of each image of a tar file. Only headers and labels are read."""
     with open_tar(shard) as tar:
         for key, found in grouped(shard, tar, lambda _, member: member):
             where = f"{shard}/{key}"

@@ -89,7 +89,7 @@ def cost_chart(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> str
 
 
 def shortened(name: str) -> str:
-    """Return a name that has room in a chart; the page's tables have all of it."""
+    """Return a name, cut to fit in a chart; the tables of the page have it in full."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
@@ -111,7 +111,7 @@ def _beside(name: str, x: float, y: float, taken: list[tuple[float, float, float
 
 
 def stream_chart(correct: Mapping[str, Sequence[bool]], methods: Sequence[str]) -> str:
-    """Draw each method's accuracy over a stream: of the last images, and dashed of all so far."""
+    """Draw each method's accuracy over a stream: of the last images (solid) and of all so far (dashed)."""
     longest = max(map(len, correct.values()))
     window = min(WINDOW, math.ceil(longest / 5), *map(len, correct.values()))
     lines = {name: _running_means(answers, window) for name, answers in correct.items()}

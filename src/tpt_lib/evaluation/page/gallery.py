@@ -77,10 +77,10 @@ def fixed_and_broken(changes: Changes) -> list[dict[str, Any]]:
 
 
 def packed(changes: Sequence[Changes], thumbnails: Sequence[Mapping[int, str]]) -> str:
-    """Return the gallery's data as JSON, compressed and in base64, which no text in it can end early.
+    """Return the gallery's data as compressed JSON in base64, so that no text in it can close the script element.
 
     Each method's answers are one list of numbers, nine per image: its likeliest classes, their probabilities in thousandths,
-    and those before the method; -1 is missing.
+    and the probabilities before the method; -1 is missing.
     """
     groups = [
         {

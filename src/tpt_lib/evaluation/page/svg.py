@@ -22,7 +22,7 @@ def element(name: str, content: str = "", **attributes: Any) -> str:
 
 
 def text(x: Number, y: Number, words: str, **attributes: Any) -> str:
-    """Return escaped words at a place."""
+    """Return escaped words at a position."""
     return element("text", escape(words), x=x, y=y, **attributes)
 
 
@@ -32,7 +32,7 @@ def polyline(points: Iterable[tuple[Number, Number]], **attributes: Any) -> str:
 
 
 def chart(height: Number, label: str, *parts: str) -> str:
-    """Return a chart of these parts; a screen reader says the label instead."""
+    """Return a chart of these parts, with a label for screen readers."""
     return element("svg", "".join(parts), viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=label)
 
 

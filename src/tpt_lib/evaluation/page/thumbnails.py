@@ -39,7 +39,7 @@ def image_finder(dataset: EvalSet | PathLike | None, runs: Sequence[Run]) -> Fin
     Raises:
         FileNotFoundError: if there is no such folder.
         TypeError: if it is anything else, such as a store, which has no images.
-        ValueError: if the dataset is not that of a run, or a folder has none of the images or others.
+        ValueError: if the dataset is not that of a run, or a folder has none of the images, or different ones.
     """
     if dataset is None:
         return None
@@ -109,12 +109,12 @@ def _check_pixels(root: Path, run: Run) -> None:
         file = file_below(root, row.get("path"))
         if file is not None and digest([read_image(file)]) != known[str(row["sample"])]:
             raise ValueError(
-                f"to_html: {str(file)!r} has other pixels than when it was evaluated; pass the folder of that dataset"
+                f"to_html: {str(file)!r} has different pixels than when it was evaluated; pass the folder of that dataset"
             )
 
 
 def file_below(root: Path, path: str | None) -> Path | None:
-    """Return the file of a path below the folder; a run file from elsewhere must not reach other files."""
+    """Return the file of a path below the folder, or None; a foreign run file must not reach other files."""
     try:
         file = (root / path).resolve() if path else root
         return file if file.is_relative_to(root) and file.is_file() else None
@@ -123,7 +123,7 @@ def file_below(root: Path, path: str | None) -> Path | None:
 
 
 def thumbnails_of(changes: Sequence[Changes], find: Find | None, most: int) -> list[dict[int, str]]:
-    """Return up to ``most`` thumbnails, spread over all changes: for each group, those of its samples as data URLs."""
+    """Return up to ``most`` thumbnails, spread over all changes: for each group, data URLs by sample."""
     readers = {
         (group, change.row["sample"]): reader
         for group, one in enumerate(changes)

@@ -1,4 +1,4 @@
-"""Measure the parts of work that an accelerator may still be doing."""
+"""Time the parts of work that an accelerator may still be running."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["Clock"]
 class Clock:
     """The seconds between marks, the first of which is ``"views"``.
 
-    Convention: CUDA measures its own work between marks. Another accelerator may still be at work when a mark is passed, so its
-    seconds are those that the host took to start the work.
+    Convention: CUDA times its own work between marks. For other accelerators the seconds are those that the host took to start
+    the work.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -32,7 +32,7 @@ class Clock:
         self.marks.append((name, event))
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of each part, once the device has done all of them."""
+        """Return the seconds of each part. Call it after the device has finished."""
         pairs = zip(self.marks, self.marks[1:], strict=False)
         if self.device.type == "cuda":
             return {name: start.elapsed_time(end) / 1000 for (name, start), (_, end) in pairs}

@@ -1,4 +1,4 @@
-"""Evaluate methods on Bongard problems: each encoded once for all methods, one row per query on disk."""
+"""Evaluate methods on Bongard problems: each is encoded once for all methods, and has one row per query on disk."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.data.samples import shown_path
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
+from tpt_lib.evaluation.run.checks import check_batch_size, check_seeds
 from tpt_lib.evaluation.run.distributed import share
 from tpt_lib.evaluation.run.progress import ProgressBar
+from tpt_lib.evaluation.run.settings import described_methods
 from tpt_lib.evaluation.run_file import MethodResult, Row, RunFile, error_row, method_result, result_row, run_header
-from tpt_lib.evaluation.run_identity import describe
 from tpt_lib.evaluation.run_lines import check_is_file
 from tpt_lib.features.encode import as_features
 from tpt_lib.methods.base import check_arguments
@@ -81,13 +82,8 @@ def evaluate_bongard(
     check_is_file(out)
     require_torchmetrics()
     solvers = _solvers(methods)
-    if not solvers or not seeds or batch_size < 1:
-        raise ValueError(
-            f"evaluate_bongard: at least one method, one seed and a batch_size of 1 are needed, but got {len(solvers)}, "
-            f"{len(seeds)} and {batch_size}"
-        )
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"evaluate_bongard: seeds must differ, but got {list(seeds)}")
+    check_seeds("evaluate_bongard", seeds)
+    check_batch_size("evaluate_bongard", batch_size)
     if share()[1] > 1:
         raise RuntimeError(
             f"evaluate_bongard: runs in one process, but this is one of {share()[1]} ranks, which would all write {out}; start "
@@ -97,7 +93,8 @@ def evaluate_bongard(
     starts = [0]  # index of the first query of each problem
     for problem in samples:
         starts.append(starts[-1] + len(_truths(problem)))
-    identity = _identity(model, dataset, solvers)
+    described = described_methods("evaluate_bongard", {name: (solver, ()) for name, solver in solvers.items()})
+    identity = {**identify(model), "methods": described, "data": dataset_identity(dataset)}
     check_known("evaluate_bongard", identity, Path(out))
     header = run_header(dataset.name, dataset.split, SIDES, solvers, seeds, starts[-1], identity)
     with (
@@ -116,17 +113,6 @@ def evaluate_bongard(
     return Report.read([out])
 
 
-def _identity(model: ClipLike, dataset: EvalSet, solvers: Mapping[str, Solver]) -> dict[str, Any]:
-    """Return everything but the names and the seeds that results depend on."""
-    methods = {}
-    for name, solver in solvers.items():
-        try:
-            methods[name] = describe(solver)
-        except ValueError as error:
-            raise ValueError(f"evaluate_bongard: {name!r}: {error}") from error
-    return {**identify(model), "methods": methods, "data": dataset_identity(dataset)}
-
-
 def _solvers(methods: Solvers) -> dict[str, Solver]:
     if not isinstance(methods, Mapping):
         several: Any = methods if isinstance(methods, list | tuple) else [methods]
@@ -137,6 +123,8 @@ def _solvers(methods: Solvers) -> dict[str, Solver]:
     if unknown := [one for one in methods.values() if isinstance(one, str) and one.lower() not in SOLVERS]:
         raise ValueError(f"evaluate_bongard: there is no method {unknown[0]!r}; there are {', '.join(SOLVERS)}")
     solvers = {name: SOLVERS[one.lower()] if isinstance(one, str) else one for name, one in methods.items()}
+    if not solvers:
+        raise ValueError("evaluate_bongard: at least one method is needed, but got none")
     for name, solver in solvers.items():
         check_arguments(f"evaluate_bongard: {name!r}", solver, 4)
     return solvers

@@ -1,4 +1,4 @@
-"""Evaluate online methods next to episodic ones: a stream per seed in a known order, and its state saved next to the rows.
+"""Evaluate online methods together with episodic ones: one stream per seed, with its state saved next to the rows.
 
 Rows are written in the order of the stream. A resumed run starts from the saved state, or from the first image if there is
 none. Images that have rows and are later than the state are stepped through again and compared with these rows.
@@ -12,7 +12,7 @@ from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 
-from tpt_lib.evaluation.run.distributed import ray_shares
+from tpt_lib.evaluation.run.ray_cluster import ray_shares
 from tpt_lib.evaluation.run.stream_plan import OnlineCase, Stream
 from tpt_lib.evaluation.run.stream_state import SavedStates, StateFile
 from tpt_lib.evaluation.run.work import Work
@@ -20,7 +20,7 @@ from tpt_lib.evaluation.run_file import Header, Row, RunFile, merge_run_files
 
 __all__ = ["stream_rows", "write_streams_on_ray"]
 
-TOLERANCE = 1e-3  # of a probability or an entropy that is computed again, maybe on other hardware
+TOLERANCE = 1e-3  # for a probability or an entropy that is computed again, possibly on other hardware
 
 
 def stream_rows(
@@ -39,7 +39,7 @@ def stream_rows(
         num_workers: number of processes that make views.
 
     Raises:
-        ValueError: if the saved state is refused, or images give other results than those in the file.
+        ValueError: if the saved state is refused, or images give different results than in the file.
     """
     if not run.left:
         return
@@ -103,7 +103,7 @@ def _write_share(out: Path, header: Header, work: Work, stream: Stream, ranks: i
 def _steps(order: list[int], rows: dict[int, Row], failed: set[int]) -> list[tuple[int, int]]:
     """Return positions and samples to step through, up to the last one without a row.
 
-    An image with an error is left out for good once a later image was used: the methods went on without it.
+    An image with an error is never tried again once a later image was used, since the methods continued without it.
     """
     used = [position for position, sample in enumerate(order) if "methods" in rows.get(sample, {})]
     last_used = used[-1] if used else -1
@@ -118,13 +118,13 @@ def _steps(order: list[int], rows: dict[int, Row], failed: set[int]) -> list[tup
 
 
 def _check_repeated(run: RunFile, old: list[Row], new: list[Row]) -> None:
-    """Refuse images that give other results than the rows that the run already has."""
+    """Refuse images that give different results than the rows of the run."""
     for before, after in zip(old, new, strict=True):
         where = f"evaluate: sample {after['sample']} of seed {after['seed']} has a row in {str(run.path)!r}, "
         if "error" in after:
             raise ValueError(
-                f"{where}but cannot be used any more: {after['error']}. The state after it cannot be computed; bring the image "
-                "back, or pass another `out`"
+                f"{where}but can no longer be used: {after['error']}. The state after it cannot be computed; restore the "
+                "image, or pass another `out`"
             )
         for name, said in after["methods"].items():
             kept = before["methods"][name]

@@ -27,13 +27,12 @@ from tpt_lib.views.settings import ViewSettings
 __all__ = ["Item", "Items", "make_views", "read_ahead", "stored_items"]
 
 
-READ_TOGETHER = 32  # samples of a store
+READ_TOGETHER = 32  # samples of a store per read
 
 
 @dataclass
 class Item:
-    """What was read of a sample: its views, or stored features, also for reward models if there are any; or its pixels; or
-    an error."""
+    """A sample that was read: its pixels, views or stored features, the latter two also for reward models; or an error."""
 
     sample: int
     path: str | None = None
@@ -47,12 +46,12 @@ class Item:
     seconds: float = 0.0
 
     def pin_memory(self) -> Item:
-        """Return the item with its pixels in memory from which a device copies without waiting; for the ``DataLoader``."""
+        """Return the item with its pixels in pinned memory; the ``DataLoader`` calls this."""
         return self if self.pixels is None else replace(self, pixels=self.pixels.pin_memory())
 
 
 class Items(Dataset[Item]):
-    """What is read of each sample: views for ``specs``, or its pixels if there are none."""
+    """A torch dataset of items, with views for each of ``specs``, or with pixels if there are none."""
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ def read_ahead(items: Items, num_workers: int, device: torch.device) -> Iterator
 
 
 def stored_items(store: FeatureStore, rewards: Sequence[FeatureStore], samples: Sequence[int]) -> Iterator[Item]:
-    """Yield what a store has of samples, of its own model and of reward models. Reads some samples at a time."""
+    """Yield the stored features of samples, of the store's own model and of reward models, read in groups."""
     labels, stores = store.labels, (store, *rewards)
     for first in range(0, len(samples), READ_TOGETHER):
         start = time.perf_counter()

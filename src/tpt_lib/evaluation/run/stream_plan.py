@@ -1,4 +1,4 @@
-"""Plan a run with online methods before the work: the order of its streams, their first states, and what it cannot be."""
+"""Plan a run with online methods: check its options, order its streams, and make the initial states."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class OnlineCase(Case):
 
 @dataclass(frozen=True)
 class Stream:
-    """What a run with online methods knows beyond its samples.
+    """The methods, orders and states of a run with online methods.
 
     Attributes:
         cases: all methods, the online ones with a state.
         orders: for each seed the order of all samples.
-        initial: the states that a stream begins with, by method.
-        states: those after the images so far.
+        initial: the states at the start of a stream, by method.
+        states: the states after the images so far, by method.
         identity: what the run file records.
     """
 
@@ -96,7 +96,7 @@ def plan_stream(
         retry_errors: whether samples with an error are to be tried again.
 
     Raises:
-        ValueError: if an option does not go with the methods.
+        ValueError: if an option does not fit the methods.
         TypeError: if the state of a method cannot be saved.
     """
     names = [case.name for case in cases if case.entry.online]
@@ -118,7 +118,7 @@ def plan_stream(
 
 
 def _online(case: Case, images: int, states: dict[str, Any]) -> OnlineCase:
-    """Return the case with its method made, which is told the length of the stream if it takes ``expected``."""
+    """Return the case with its method built. A method that takes ``expected`` gets the length of the stream."""
     predict: Any = case.entry.predict
     expected = None if isinstance(predict, OnlineMethod) else inspect.signature(predict).parameters.get("expected")
     if expected is not None and expected.default is None:
@@ -158,6 +158,6 @@ def _check_options(
         )
     if retry_errors:
         raise ValueError(
-            f"evaluate: {reason}. Those after a failed image were predicted without it, so it cannot be tried again; leave out "
+            f"evaluate: {reason}. Images after a failed one were predicted without it, so it cannot be tried again; leave out "
             "retry_errors, or pass another `out`"
         )

@@ -1,4 +1,4 @@
-"""The file next to a run file that has the states of its online methods, and the position in the stream they belong to."""
+"""Save the states of a run's online methods, and their position in the stream, in a file next to the run file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tpt_lib.methods.stream import rebuilt_state, state_tensors
 __all__ = ["SavedStates", "StateFile"]
 
 FORMAT = "tpt_lib stream state 1"
-SECONDS = 10.0  # between two writes, the most that a kill loses
+SECONDS = 10.0  # between writes; a kill loses at most this much work
 SHARE = 20  # writing takes at most 1/20 of the time, however large the states are
 REMEDY = (
-    "Restore it from a copy; or move it away, and evaluate computes the states again from the first image of the stream"
+    "Restore it from a copy; or move it away, so that evaluate recomputes the states from the first image of the stream"
 )
 
 States = Mapping[str, Any]
@@ -43,7 +43,7 @@ class StateFile:
         Args:
             run: the run file.
             run_hash: the hash in its header. A file with another one is refused.
-            initial: the states that each stream begins with.
+            initial: the states at the start of each stream.
         """
         self.path = run.with_name(f"{run.name}.state")
         self._hash, self._initial = run_hash, initial

@@ -38,10 +38,9 @@ class Started:
 
 @dataclass(frozen=True)
 class Work:
-    """Turn samples into rows. It can be pickled if its model, methods and samples can; caches are left behind.
+    """Turn samples into rows. It can be pickled if its model, methods and samples can; caches are not.
 
-    Samples are those of a dataset, or a store of their features; ``reward_names`` are then the names that reward models have
-    in it.
+    ``samples`` is a dataset, or a store of its features, in which the reward models have the names ``reward_names``.
     """
 
     model: ClipLike
@@ -70,7 +69,7 @@ class Work:
         return error_row(seed, sample, None, error, shown_path(listed_file(self.samples, sample), self.root))
 
     def items(self, seed: int, samples: list[int], num_workers: int) -> Iterator[Item]:
-        """Yield what is read of samples by ``num_workers`` processes with one thread each."""
+        """Yield samples, read by ``num_workers`` processes with one thread each."""
         if isinstance(self.samples, FeatureStore):
             stored = self.samples.seed(seed)
             return stored_items(stored, [stored.of_model(name) for name in self.reward_names], samples)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tpt_lib.evaluation.metrics import averaged
-from tpt_lib.evaluation.published import PaperNumber, backbone_key, dataset_key, find_number, paper_tables
+from tpt_lib.evaluation.published import PaperNumber, find_number, paper_tables
+from tpt_lib.evaluation.published_names import backbone_key, dataset_key
 from tpt_lib.evaluation.table import Table
 from tpt_lib.paper.reproduction.texts import did_you_mean
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpt_lib.evaluation.data.registry import ENTRIES
-from tpt_lib.evaluation.published import Follower, PaperNumber, backbone_key, follower_numbers
+from tpt_lib.evaluation.published import Follower, PaperNumber, follower_numbers
+from tpt_lib.evaluation.published_names import backbone_key
 from tpt_lib.methods.presets import FINE_GRAINED, IMAGENET_VARIANTS
 from tpt_lib.paper.reproduction.definitions import Experiment, Row, make_row, read_toml
 from tpt_lib.paper.reproduction.texts import slug

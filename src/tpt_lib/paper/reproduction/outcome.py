@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from tpt_lib.evaluation.metrics import mean_std
-from tpt_lib.evaluation.published import model_key
+from tpt_lib.evaluation.published_names import model_key
 from tpt_lib.evaluation.table import Table
 from tpt_lib.paper.reproduction.definitions import Row
 from tpt_lib.paper.reproduction.jobs import Job

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpt_lib.evaluation.run.fill_store import shown_bytes
+from tpt_lib.evaluation.run.describe_store import shown_bytes
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.paper.reproduction.definitions import Experiment
 from tpt_lib.paper.reproduction.estimate import Estimate

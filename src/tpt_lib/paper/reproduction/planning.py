@@ -10,7 +10,7 @@ from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.table import Table
 from tpt_lib.models.identity import identify
 from tpt_lib.models.protocol import ClipLike
-from tpt_lib.paper.reproduction.definitions import find_experiment, listed, paper_experiments
+from tpt_lib.paper.reproduction.definitions import Experiment, find_experiment, listed, paper_experiments
 from tpt_lib.paper.reproduction.estimate import estimate
 from tpt_lib.paper.reproduction.followers import ALL, follower_experiments
 from tpt_lib.paper.reproduction.jobs import check_used, jobs_of, lacking
@@ -83,15 +83,9 @@ def plan_experiment(
     """
     require_torchmetrics()
     model_name = identify(model)["model"]
-    if name is None and not followers:
-        raise ValueError("plan_experiment: name is missing; pass one of list_experiments(), such as 'table1'")
-    known = follower_experiments(model_name) if followers else paper_experiments()
-    experiment = find_experiment(name or ALL, known)
     folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise FileNotFoundError(f"plan_experiment: the root {str(root)!r} is not a folder")
-    if limit is not None and limit < 1:
-        raise ValueError(f"plan_experiment: limit must be at least 1, but got {limit}")
+    experiment = _experiment(name, model_name if followers else None)
+    _check(folder, limit)
     check_used(experiment.rows, {"coop": bool(coop), "cocoop": bool(cocoop), "reward": reward is not None})
     learned = {"coop": _learned(model, "coop", coop), "cocoop": _learned(model, "cocoop", cocoop)}
     skipped = {row.name: row.why or lacking(row, experiment.seeds, learned, reward) for row in experiment.rows}
@@ -107,21 +101,42 @@ def plan_experiment(
         if source.data is not None and label in experiment.datasets_of(row)
         for job in jobs_of(row, source, experiment.seeds, place, views)
     ]
-    above = next(path for path in (place, *place.absolute().parents) if path.is_dir())
     return Plan(
-        experiment,
-        model,
-        model_name,
-        reward,
-        "" if reward is None else identify(reward)["model"],
-        learned,
-        place,
-        sources,
-        tuple(jobs),
-        {row: why for row, why in skipped.items() if why},
-        estimate(model, reward, jobs, views),
-        shutil.disk_usage(above).free,
+        experiment=experiment,
+        model=model,
+        model_name=model_name,
+        reward=reward,
+        reward_name="" if reward is None else identify(reward)["model"],
+        learned=learned,
+        out=place,
+        sources=sources,
+        jobs=tuple(jobs),
+        skipped={row: why for row, why in skipped.items() if why},
+        estimate=estimate(model, reward, jobs, views),
+        free=_free_bytes(place),
     )
+
+
+def _experiment(name: str | None, followers: str | None) -> Experiment:
+    """Return the experiment of a name: of the paper, or of later methods with a model."""
+    if followers is not None:
+        return find_experiment(name or ALL, follower_experiments(followers))
+    if name is None:
+        raise ValueError("plan_experiment: name is missing; pass one of list_experiments(), such as 'table1'")
+    return find_experiment(name, paper_experiments())
+
+
+def _check(root: Path, limit: int | None) -> None:
+    if not root.is_dir():
+        raise FileNotFoundError(f"plan_experiment: the root {str(root)!r} is not a folder")
+    if limit is not None and limit < 1:
+        raise ValueError(f"plan_experiment: limit must be at least 1, but got {limit}")
+
+
+def _free_bytes(place: Path) -> int:
+    """Return the free space on the disk of a folder that may not exist yet."""
+    above = next(path for path in (place, *place.absolute().parents) if path.is_dir())
+    return shutil.disk_usage(above).free
 
 
 def _learned(model: ClipLike, kind: str, files: Sequence[PathLike]) -> list[LearnedPrompt]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from tpt_lib.evaluation.report import Report
+from tpt_lib.evaluation.run.describe_store import shown_bytes
 from tpt_lib.evaluation.run.distributed import share
 from tpt_lib.evaluation.run.encode_dataset import encode_dataset
 from tpt_lib.evaluation.run.evaluate import evaluate
 from tpt_lib.evaluation.run.evaluate_bongard import evaluate_bongard
-from tpt_lib.evaluation.run.fill_store import shown_bytes
 from tpt_lib.features.encode import device_of
 from tpt_lib.features.store import FeatureStore
 from tpt_lib.paper.reproduction.estimate import MODEL, REWARD, stores_of

@@ -1,4 +1,4 @@
-"""The commands evaluate and report, and what all commands refuse."""
+"""The command evaluate: runs, their files, and what resuming does."""
 
 import json
 import os
@@ -107,6 +107,17 @@ def test_folders_of_one_name_have_files_of_their_own(capsys, tmp_path):
     assert re.fullmatch(r"pets-[0-9a-f]{6}\.jsonl", out)
 
 
+def test_a_table_with_the_folder_of_its_images(capsys, tmp_path):
+    save(tmp_path / "photos/1.png")
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/mine.csv").write_text("path,label\n1.png,cat\n")
+    for table in (tmp_path / "lists/mine.csv", "lists/mine.csv"):
+        line = f"evaluate --dataset {table} --root photos --classes cat dog --methods zero_shot --n-views 1 --json"
+        code, out, _ = ran(capsys, line)
+        assert (code, json.loads(out)["rows"][0]["n"]) == (0, 1)
+    assert len(list(tmp_path.glob("mine-*.jsonl"))) == 1
+
+
 @pytest.mark.filterwarnings("default")
 def test_classes_in_another_order_than_the_folders_are_warned_about(capsys, tmp_path):
     for name in ("cat", "dog"):
@@ -116,37 +127,6 @@ def test_classes_in_another_order_than_the_folders_are_warned_about(capsys, tmp_
     assert code == 0
     assert any("warning: load_dataset: classes are the names that photos has, in another order: class 0 is 'dog'" in one
                for one in errors)  # fmt: skip
-
-
-def test_what_is_wrong_is_one_line_and_touches_nothing(capsys, tmp_path):
-    for line, says in {
-        "evaluate": "--dataset is missing",
-        "evaluate --dataset pets": "'pets' needs a root",
-        "evaluate --dataset petz": "did you mean 'pets'?",
-        f"evaluate --dataset {STYLE} --methods tpt coop": "there is no method 'coop'; there are boostadapter",
-        f"evaluate --dataset {STYLE} --limit 0": "--limit must be at least 1, but is 0",
-        f"compare a.png --dataset {STYLE}": "images or --dataset, not both",
-        "compare a.png": "pass --classes or --classes-file",
-        "datasets --root none": "--root: 'none' is not a folder",
-        f"evaluate --dataset {STYLE} --seeds 0 0": "seeds must differ, but got [0, 0]",
-        "evaluate --dataset tiny-bongard --seeds 0 0": "seeds must differ, but got [0, 0]",
-        f"evaluate --dataset {STYLE} --num-workers -1": "num_workers must be 0 or more, but got -1",
-        "evaluate --dataset tiny-bongard --n-views 4": "--n-views: not for Bongard problems",
-        "evaluate --dataset tiny-bongard --order shuffle": "--order: not for Bongard problems",
-        f"evaluate --dataset {STYLE} --methods tda --order sorted": "order must be one of dataset, shuffle, by-class",
-        f"evaluate --dataset {STYLE} --methods tda --order domains": "order='domains' needs the domain of each sample",
-        f"evaluate --dataset {STYLE} --order shuffle": "order was given, but none of the methods is online",
-        f"evaluate --dataset {STYLE} --methods tda --backend ray": "'TDA' is an online method",
-        "evaluate --dataset tiny-bongard --template 'a {}' --backend ray": "--template, --backend: not for Bongard",
-        "evaluate --dataset tiny-bongard --methods zero_shot": "there is no method 'zero_shot'; there are prototype, tpt",
-        "classify a.png --classes cat dog --top 0": "--top must be at least 1, but is 0",
-        "classify a.png --classes cat dog --device abacus": "--device abacus cannot be used",
-        "classify a.png --classes cat dog --method tpd": "there is no method 'tpd'",
-    }.items():
-        code, out, (error,) = ran(capsys, line)
-        assert (code, out) == (2, "")
-        assert says in error
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_bongard_problems_are_solved(capsys, tmp_path):
@@ -166,24 +146,3 @@ def test_bongard_problems_are_solved(capsys, tmp_path):
     code, _, (error,) = ran(capsys, line.replace("evaluate", "compare"))
     assert code == 2
     assert "evaluate takes Bongard problems" in error
-
-
-def test_report(capsys, tmp_path):
-    ran(capsys, f"evaluate --dataset {STYLE} --limit 3 --n-views 2 --num-workers 0 --out run.jsonl")
-    read = tpt_lib.Report.read("run.jsonl")
-    tested = read.compare("zero-shot", "TPT")
-    assert ran(capsys, "report run.jsonl")[:2] == (0, f"{read}\n")
-    assert ran(capsys, "report run.jsonl --format csv")[1] == read.to_csv()
-    out = ran(capsys, "report run.jsonl --format markdown --compare zero-shot TPT --plots figures")[1]
-    assert out == f"{read.to_markdown()}\n\n{tested.to_markdown()}\n"
-    assert {file.name for file in (tmp_path / "figures").iterdir()} == {"accuracies.png", "reliability.png"}
-    out = json.loads(ran(capsys, "report run.jsonl --compare zero-shot TPT --json")[1])
-    assert out["rows"] == read.rows()
-    assert out["compare"] == tested.to_dict()
-    code, out, (note,) = ran(capsys, "report run.jsonl --html report.html")
-    assert (code, out, note) == (0, f"{read}\n", "tpt-lib: The page is in report.html")
-    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
-    code, _, (error,) = ran(capsys, "report run.jsonl --html report.html --root none")
-    assert (code, "'none' is not a folder" in error) == (2, True)
-    code, _, (error,) = ran(capsys, "report run.jsonl --compare zero-shot CoOp")
-    assert (code, "there is no method 'CoOp'" in error) == (2, True)

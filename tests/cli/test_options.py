@@ -6,7 +6,6 @@ import pytest
 from support.command_line import STYLE, ran, save
 
 import tpt_lib
-from tpt_lib.cli import commands
 from tpt_lib.cli.loading import classes_of
 from tpt_lib.cli.parser import parser
 
@@ -16,7 +15,7 @@ def no_model(monkeypatch):
     def load(*_):
         raise AssertionError("a model was loaded before the options were checked")
 
-    monkeypatch.setattr(commands, "model_of", load)
+    monkeypatch.setattr("tpt_lib.load_tiny", load)
 
 
 def refused(capsys, line):
