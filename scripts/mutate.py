@@ -41,6 +41,7 @@ TARGETS = {
     "tuning.free_tokens": "tuning/test_tune.py",
     "tuning.goal": "tuning/test_tune.py",
     "features.*": "",
+    "features.shards": "features/test_store.py",
     "features.store_index": "features/test_store.py evaluation/run/test_encode_dataset.py",
     "text.*": "",
     "text.attention": "text/test_packed.py",

@@ -86,6 +86,7 @@ def test_a_second_model_is_the_reward(second, capsys, tmp_path):
     assert json.loads(out)["predictions"] == [{"image": path, **want.to_dict()}]
 
 
+@pytest.mark.slow
 def test_a_reward_in_compare_and_evaluate(second, capsys):
     line = f"--dataset {STYLE} --limit 2 --methods rlcf --n-views 10 --reward RN50 --json"
     code, out, _ = ran(capsys, f"compare {line}")

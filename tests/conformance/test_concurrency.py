@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import pytest
 import torch
 import torch.nn.functional as F
+from support.marking import slow_but
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -65,7 +66,7 @@ def from_images(model, prompts, classifier, number):
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", slow_but([True], [True, False]))
 def test_four_threads_on_one_model(shared):
     from support.cases import model_of
 

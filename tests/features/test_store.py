@@ -172,7 +172,7 @@ def test_damage_is_found_and_named(tmp_path):
 def test_a_file_that_is_cut_short_names_its_samples(tmp_path):
     store = encoded(tmp_path / "store")
     files(store)[2].write_bytes(files(store)[2].read_bytes()[:-9])
-    with pytest.raises(DamagedFileError, match=r"samples 10 to 11; encode_dataset with the same settings mends it"):
+    with pytest.raises(DamagedFileError, match=r"samples 10 to 11; encode_dataset with the same settings repairs it"):
         store[10]
 
 

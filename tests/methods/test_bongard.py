@@ -57,7 +57,7 @@ def test_one_step_is_the_plain_step(name, seed):
     assert (got.losses[:1] - losses).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize(("name", "seed"), slow_but([("open_clip-vit", 1), ("transformers-clip", 4)], CASES))
+@pytest.mark.parametrize(("name", "seed"), slow_but([("open_clip-vit", 1)], CASES))
 def test_all_steps_are_the_plain_loop(name, seed):
     got, (_, logits, _, losses) = solved(name, seed, STEPS)
     sides = ["positive" if positive else "negative" for positive in (logits[:, 0] >= logits[:, 1]).tolist()]

@@ -54,7 +54,7 @@ def test_groups_are_the_plain_method(name, group):
 
 
 @pytest.mark.parametrize("kind", ["coop", "cocoop"])
-@pytest.mark.parametrize("name", ["open_clip-vit", "open_clip-coca"])
+@pytest.mark.parametrize("name", slow_but(["open_clip-vit"], ["open_clip-vit", "open_clip-coca"]))
 def test_groups_with_learned_prompts(name, kind):
     model, views = clip(name), views_of(6, 32)
     prompts = prompts_of(model, kind)

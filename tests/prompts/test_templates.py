@@ -1,5 +1,6 @@
 """Where context, name and rest are, pinned on token ids, for any tokenizer and any text."""
 
+import functools
 import re
 
 import hypothesis
@@ -14,11 +15,16 @@ from tpt_lib.prompts.templates import CONTEXT, NAME, REST, Template, short
 EOT = 49407
 
 
-def pieces(prompts, k=0):
-    """Return the tokens of class k by role, as text: context, name, rest."""
+@functools.cache
+def vocabulary():
     import open_clip
 
-    decoder = open_clip.SimpleTokenizer().decoder
+    return open_clip.SimpleTokenizer()
+
+
+def pieces(prompts, k=0):
+    """Return the tokens of class k by role, as text: context, name, rest."""
+    decoder = vocabulary().decoder
     row = [
         (decoder[i].replace("</w>", "_"), r)
         for i, r in zip(prompts.ids[k].tolist(), prompts.roles[k].tolist(), strict=True)

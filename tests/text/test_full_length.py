@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from oracles.tpt import float64
 from support.cases import largest
 from support.letters import Letters
+from support.marking import slow_but
 from support.odd_tower import Odd
 from support.text_cases import (
     NAMES,
@@ -28,9 +29,11 @@ import tpt_lib
 from tpt_lib import class_prompts
 from tpt_lib.text import text_engine
 
+QUICK = ["open_clip-vit", "open_clip-not-causal", "open_clip-siglip", "open_clip-coca", "transformers-clip"]
+
 
 @pytest.mark.parametrize("where", WORDINGS)
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", slow_but(QUICK, list(ZOO)))
 def test_features_logits_and_gradients_are_the_plain_ones(name, where):
     check_features(example(name, where), "full_length")
 

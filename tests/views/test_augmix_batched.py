@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.augmix import amounts, odd_cases
+from support.marking import slow_but
 from support.pictures import difference, generator, load
 
 import tpt_lib.views.augmix_batched
@@ -51,7 +52,7 @@ def test_translations_up_to_and_out_of_the_frame(name):
     assert batched(name, images, amount).equal(getattr(augmix_operations, name)(images, amount))
 
 
-@pytest.mark.parametrize("severity", [1, 3])
+@pytest.mark.parametrize("severity", slow_but([1], [1, 3]))
 def test_whole_views_are_the_plain_ones(severity, cut):
     params = sample_augmix(len(cut), (224, 224), generator=generator(1), severity=severity)
     apart = (mixed(cut, params) - apply_augmix(cut, params)).abs() * 255

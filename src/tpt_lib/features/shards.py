@@ -46,7 +46,7 @@ class Shards:
             except DamagedFileError as error:
                 samples = shard_samples(self.index, number)
                 raise DamagedFileError(
-                    f"{error}. It has samples {samples[0]} to {samples[-1]}; encode_dataset with the same settings mends it"
+                    f"{error}. It has samples {samples[0]} to {samples[-1]}; encode_dataset with the same settings repairs it"
                 ) from error
             errors = {int(row): error for row, error in json.loads(notes["errors"]).items()}
             self.opened[number] = Shard(tensors["features"], errors)

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from support.marking import slow_but
 from support.noise_runs import Noise
 from support.shards import encoded
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -128,7 +129,7 @@ def test_an_eval_set_of_a_stream_says_what_to_do():
     assert len(load_dataset(Sized(), classes=NAMES)) == COUNT
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", slow_but([0], [0, 2]))
 def test_a_run_over_a_stream_is_the_run_over_its_samples_and_resumes(tmp_path, num_workers):
     options = {"methods": "zero_shot", "n_views": 1, "num_workers": num_workers}
     evaluate(tpt_lib.load_tiny(), EvalSet("x", Noise(COUNT), NAMES), out=tmp_path / "plain.jsonl", **options)
