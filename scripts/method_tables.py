@@ -12,7 +12,7 @@ from tpt_lib.methods import MethodEntry
 
 BASELINE = "zero_shot"
 BACKBONE = "ViT-B/16"
-COSTLY = {"dynaprompt": "is slow on these streams, so only `--only dynaprompt` measures it"}
+COSTLY = {"dynaprompt": "takes half an hour, so only `--only dynaprompt` measures it"}
 COLUMNS = ("accuracy", "gain", "fixed / broken", "p", "ECE", "ms", "launches", "MB")
 Numbers = Mapping[str, Any]
 SECTION = """## On drawings
@@ -85,6 +85,10 @@ The same in a stream of each style alone, in which a name comes once, so a cache
 {alone}"""
 
 
+def three_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+
+
 def on_drawings(
     found: Mapping[str, Any], episodic: Sequence[MethodEntry], online: Sequence[MethodEntry], options: str
 ) -> str:
@@ -146,7 +150,7 @@ def cells(name: str, numbers: Numbers) -> dict[str, str | None]:
         "accuracy": mean_deviation(numbers["accuracy"]),
         **(dict.fromkeys(paired) if name == BASELINE else paired),
         "ECE": None if numbers["ece"] is None else f"{numbers['ece']:.1f}",
-        "ms": f"{1000 * median(numbers['seconds']):.3g} ({1000 * min(numbers['seconds']):.3g})",
+        "ms": "{} ({})".format(*(three_digits(1000 * of(numbers["seconds"])) for of in (median, min))),
         "launches": None if numbers["launches"] is None else f"{numbers['launches']:.0f}",
         "MB": None if numbers["memory"] is None else f"{numbers['memory']:.0f}",
     }
