@@ -68,7 +68,7 @@ def kind_of(value: object) -> str:
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
-def check_options(caller: str, options: Mapping[str, object], known: type | Sequence[str]) -> None:
+def check_options(caller: str, options: Mapping[str, object], known: type | Sequence[str], *, advice: str = "") -> None:
     """Refuse keywords that a ``TypedDict`` or a list of names does not have, before any work is done.
 
     >>> check_options("tpt_classify", {"n_view": 8}, ViewOptions)
@@ -80,5 +80,5 @@ def check_options(caller: str, options: Mapping[str, object], known: type | Sequ
         import difflib
 
         near = difflib.get_close_matches(unknown[0], names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(names)}"
+        hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(names)}{advice}"
         raise TypeError(f"{caller}: unknown keyword {unknown[0]!r}; {hint}")

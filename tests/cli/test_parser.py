@@ -7,6 +7,7 @@ import shlex
 import pytest
 from support.command_line import STYLE, ran
 
+import tpt_lib
 from tpt_lib.cli.commands import COMMANDS
 from tpt_lib.cli.parser import parser
 
@@ -53,7 +54,18 @@ def test_every_option_is_explained(name):
 @pytest.mark.parametrize("old", ["--views 4", "--workers 0", "--batch 2", "--engine ray", "--num 0"])
 def test_old_names_and_abbreviations_are_not_taken(old, capsys):
     code, _, (error,) = ran(capsys, f"evaluate --dataset {STYLE} {old}")
-    assert (code, "unrecognized arguments" in error) == (2, True)
+    assert (code, "unknown" in error) == (2, True)
+
+
+def test_an_unknown_option_gets_the_nearest_one_and_the_help_of_its_command(capsys):
+    code, _, (error,) = ran(capsys, f"evaluate --dataset {STYLE} --nviews 4")
+    assert (code, error) == (
+        2, "tpt-lib: error: unknown '--nviews'; did you mean '--n-views'?; 'tpt-lib evaluate --help' has examples"
+    )  # fmt: skip
+
+
+def test_the_version(capsys):
+    assert ran(capsys, "--version") == (0, f"tpt-lib {tpt_lib.__version__}\n", [])
 
 
 def test_bad_use_is_one_line(capsys):

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,6 +70,11 @@ REFUSED = {
     "a flat context": (lambda: prompts(context=torch.zeros(32)), ValueError, "of at least two dimensions"),
     "arrays as name tokens": (lambda: prompts(name_tokens=np.zeros((4, 1, 32))), TypeError, "name_tokens must be a tensor"),
     "a bare module": (lambda: tpt.class_prompts(model_of().module, NAMES), TypeError, r"wrap a model .* tpt_lib.wrap\(model\)"),
+    "half a model": (
+        lambda: tpt.class_prompts(SimpleNamespace(tokenize=len, embed_tokens=len, encode_embeddings=None), NAMES),
+        TypeError, "got SimpleNamespace, which lacks encode_embeddings; .* or implement these members of tpt_lib.ClipLike",
+    ),
+    "a rate as text": (given("tune_prompt", prompts(), unit(2, 16), lr="0.005"), TypeError, "lr must be a number"),
     "a module's views": (lambda: tpt.encode_views(model_of().module, IMAGE), TypeError, "model must be a ClipLike"),
     "views as an array": (given("encode_views", np.zeros((2, 3, 32, 32))), TypeError, "views must be a tensor"),
     "a size as image_spec": (lambda: tpt.wrap(model_of().module, image_spec=(8, 8)), TypeError, "must be an ImageSpec"),

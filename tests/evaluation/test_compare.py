@@ -176,7 +176,7 @@ def test_the_model_is_untouched():
     ([], None, {}, ValueError, "compare: there are no images"),
     (images_of(), None, {"methods": {}}, ValueError, "compare: methods is empty; pass one or more"),
     (images_of(), None, {"methods": ["tpt", tpt_predict]}, ValueError, "compare: two methods have the same name; pass a dict"),
-    (images_of(), None, {"methods": "tpd"}, ValueError, "there is no method 'tpd'; there are .*tpt"),
+    (images_of(), None, {"methods": "tpd"}, ValueError, "there is no method 'tpd'; did you mean 'tp[st]'. There are .*tpt"),
     (images_of(), None, {"methods": {"x": lambda *_: 3}}, TypeError, "x: a method must return a Prediction .* it returned int"),
     (images_of(), None, {"n_views": 0}, ValueError, "n_views must be an int of at least 1"),
     (images_of(), None, {"n_view": 4}, TypeError, "compare: unknown keyword 'n_view'; did you mean 'n_views'?"),

@@ -77,7 +77,7 @@ def test_functions_that_are_not_registered_need_features():
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_what_is_no_method():
-    with pytest.raises(ValueError, match=r"there is no method 'ttp'; there are .*tpt"):
+    with pytest.raises(ValueError, match=r"there is no method 'ttp'; did you mean 'tpt'\? There are .*tpt"):
         get_method("ttp")
     with pytest.raises(TypeError, match="a method must be a name, a function or an OnlineMethod, but got int"):
         get_method(3)

@@ -152,11 +152,11 @@ class Untouchable:
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize(("change", "kind", "message"), [
     ({"n_view": 8}, TypeError, "classify: unknown keyword 'n_view'; did you mean 'n_views'"),
-    ({"steps": 8}, TypeError, "classify: unknown keyword 'steps'; it takes n_views, recipe, scale"),
+    ({"steps": 8}, TypeError, "classify: unknown keyword 'steps'; it takes n_views, .*method=functools.partial"),
     ({"n_views": 0}, ValueError, "n_views must be an int of at least 1, but got 0"),
     ({"recipe": "crops"}, ValueError, "recipe must be 'crop', 'augmix' or a function, but got 'crops'"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1, but got 0"),
-    ({"method": "ttp"}, ValueError, "there is no method 'ttp'; there are"),
+    ({"method": "ttp"}, ValueError, "there is no method 'ttp'; did you mean 'tpt'. There are"),
     ({"preset": "my pets"}, ValueError, "have no settings for 'my pets', only for imagenet"),
     ({"images": DataLoader(Bare())}, TypeError, "a DataLoader is not a list of images.* Pass its dataset; or, for a loader"),
 ])  # fmt: skip

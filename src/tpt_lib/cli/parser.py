@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from difflib import get_close_matches
 from typing import NoReturn
 
+import tpt_lib
 from tpt_lib.cli.commands import COMMANDS
 from tpt_lib.cli.options import add_common
 
@@ -26,6 +28,18 @@ class _Parser(argparse.ArgumentParser):
         self.exit(REFUSED, f"tpt-lib: error: {message}; '{self.prog} --help' has examples\n")
 
 
+class _Command(_Parser):
+    """Refuse unknown options with the help of their command."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            option = unknown[0].partition("=")[0]
+            near = get_close_matches(option, self._option_string_actions, n=1)
+            self.error(f"unknown {option!r}; did you mean {near[0]!r}?" if near else f"unknown {option!r}")
+        return found, unknown
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     top = _Parser(
@@ -35,7 +49,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # a new option must not change what a script means
     )
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    top.add_argument("--version", action="version", version=f"tpt-lib {tpt_lib.__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Command)
     for name, module in COMMANDS.items():
         examples = "\n".join(f"  tpt-lib {name} {example}".rstrip() for example in module.EXAMPLES)
         command = commands.add_parser(

@@ -128,7 +128,7 @@ def _encoded(model: ClipLike, views: Tensor) -> Tensor:
 
 
 def _check_views(model: ClipLike, views: Tensor) -> None:
-    check_clip("encode_views", model, "image_spec")
+    check_clip("encode_views", model, "image_spec", "encode_image")
     height, width = model.image_spec.size
     if not isinstance(views, Tensor):
         raise TypeError(f"encode_views: views must be a tensor (N, 3, {height}, {width}), but got {kind_of(views)}")

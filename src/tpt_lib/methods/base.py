@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
@@ -215,7 +216,9 @@ def _find(method: AnyMethod) -> MethodEntry:
         key = method.lower().replace("-", "_").replace(" ", "_")
         by_title = {entry.title.lower().replace("-", "_").replace(" ", "_"): entry for entry in _entries.values()}
         if key not in _entries and key not in by_title:
-            raise ValueError(f"get_method: there is no method {method!r}; there are {', '.join(sorted(_entries))}")
+            near = get_close_matches(key, _entries, n=1)
+            hint = f"did you mean {near[0]!r}? There" if near else "there"
+            raise ValueError(f"get_method: there is no method {method!r}; {hint} are {', '.join(sorted(_entries))}")
         return _entries.get(key) or by_title[key]
     inner: Any = method
     while isinstance(inner, partial):

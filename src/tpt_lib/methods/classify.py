@@ -19,7 +19,7 @@ from tpt_lib.methods.stream import OnlineLike, as_online, stream
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, class_prompts
-from tpt_lib.types import ImageLike, Images, ViewOptions
+from tpt_lib.types import ImageLike, Images, ViewOptions, check_options
 from tpt_lib.views.augment import augment_views
 from tpt_lib.views.reading import are_several, each_image
 from tpt_lib.views.settings import ViewSettings
@@ -67,6 +67,12 @@ def classify(
     """
     if batch_size < 1:
         raise ValueError(f"classify: batch_size must be at least 1, but got {batch_size}")
+    check_options(
+        "classify",
+        views,
+        ViewOptions,
+        advice=". For settings of a method, pass method=functools.partial(tpt_predict, steps=4)",
+    )
     several, settings = are_several(images), ViewSettings.of("classify", **views)
     entry = get_method(method, preset=preset)
     prompts = classes if isinstance(classes, ClassPrompts) else class_prompts(model, classes)

@@ -131,12 +131,13 @@ class ClipLike(Protocol):
         """
 
 
-def check_clip(caller: str, model: object, member: str = "tokenize") -> None:
-    """Refuse a model that lacks a member of ``ClipLike``, such as one that was not wrapped."""
-    if not hasattr(model, member):
+def check_clip(caller: str, model: object, *members: str) -> None:
+    """Refuse a model that lacks some members of ``ClipLike``, such as one that was not wrapped."""
+    if missing := [member for member in members if getattr(model, member, None) is None]:
         raise TypeError(
-            f"{caller}: model must be a ClipLike, but got {type(model).__name__}; wrap a model of open_clip, transformers or "
-            "OpenAI with tpt_lib.wrap(model), or load one with load_open_clip"
+            f"{caller}: model must be a ClipLike, but got {type(model).__name__}, which lacks {', '.join(missing)}; wrap a "
+            "model of open_clip, transformers or OpenAI with tpt_lib.wrap(model), load one with load_open_clip, or "
+            "implement these members of tpt_lib.ClipLike"
         )
 
 

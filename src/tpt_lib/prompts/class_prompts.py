@@ -105,7 +105,7 @@ def class_prompts(
         raise ValueError(
             f"class_prompts: a context or name tokens belong to one template, but got {len(templates)}; pass one template"
         )
-    check_clip("class_prompts", model)
+    check_clip("class_prompts", model, "tokenize", "embed_tokens", "encode_embeddings")
     names = listed_names("class_prompts: names", names)
     check_start("context", context.context if isinstance(context, LearnedPrompt) else context, (str,))
     check_start("name_tokens", name_tokens, ())

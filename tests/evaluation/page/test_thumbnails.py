@@ -94,7 +94,7 @@ def test_other_images_are_refused(folder, tmp_path):
     runs, data = changed(folder), tpt_lib.load_dataset(folder / "photos")
     with pytest.raises(FileNotFoundError, match="to_html: 'none' is not a folder; pass the one that has the images"):
         image_finder("none", runs)
-    with pytest.raises(ValueError, match=r"has none of the images of the run; the first is '\w+/\d.png'"):
+    with pytest.raises(ValueError, match=r"has none of the images of the run; pass the folder that has '\w+/\d.png'"):
         image_finder(tmp_path, runs)
     for i in range(6):
         save(tmp_path / ("cat" if i % 2 else "dog") / f"{i}.png", seed=i + 100)

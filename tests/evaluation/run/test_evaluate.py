@@ -147,7 +147,7 @@ reward = MethodEntry("rlcf", "RLCF", tpt_predict, needs=("features", "reward"))
         ({"seed": 1}, TypeError, r"evaluate: pass the seeds of the views as seeds=\[0, 1, …\], not as seed="),
         ({"n_views": 0}, ValueError, "n_views must be an int of at least 1"),
         ({"methods": {}}, ValueError, "evaluate: methods is empty; pass one or more"),
-        ({"methods": "tpd"}, ValueError, "there is no method 'tpd'; there are .*tpt"),
+        ({"methods": "tpd"}, ValueError, "there is no method 'tpd'; did you mean 'tp[st]'. There are .*tpt"),
         ({"methods": ["tpt", tpt_predict]}, ValueError, "evaluate: two methods have the same name; pass a dict"),
         ({"methods": {"TDA": online}}, TypeError, "evaluate: 'TDA': a state must be a dataclass of tensors, but it is a int"),
         ({"methods": {"RLCF": reward}}, ValueError, "evaluate: 'RLCF' needs a reward; pass reward="),

@@ -35,7 +35,7 @@ def add_options(command: ArgumentParser) -> None:
     command.add_argument(
         "--root",
         metavar="FOLDER",
-        help="with --html: folder of the images, for thumbnails, the same as --root of evaluate",
+        help="with --html: folder of the images, for thumbnails: --root of evaluate, or the folder that was evaluated",
     )
 
 

@@ -88,7 +88,11 @@ def _from_folder(folder: PathLike, runs: Sequence[Run]) -> Find:
     root = root.resolve()
     paths = [path for run in runs for row in run.rows if (path := row.get("path"))]
     if not any(file_below(root, path) for path in paths):
-        first = f"the first is {paths[0]!r}" if paths else "the run has no paths; pass the dataset that was evaluated"
+        first = (
+            f"pass the folder that has {paths[0]!r}, the first of them"
+            if paths
+            else "the run has no paths; pass the dataset that was evaluated"
+        )
         raise ValueError(f"to_html: {str(folder)!r} has none of the images of the run; {first}")
     for run in runs:
         _check_pixels(root, run)
