@@ -48,6 +48,7 @@ TARGETS = {
     "text.packing": "text/test_packed.py",
     "prompts.*": "",
     "views.*": "",
+    "views.augmix_parameters": "views/test_augmix_parameters.py views/test_augmix.py",
     "methods.*": "",
     "methods.bongard_prediction": "methods/test_bongard.py",
     "methods.cache": "methods/test_tda.py methods/test_dmn.py",
@@ -56,6 +57,9 @@ TARGETS = {
     "methods.otpt": "methods/test_ctpt_otpt.py",
     "methods.mean_shift": "methods/test_mta.py",
     "methods.presets": "methods/test_base.py",
+    "methods.tda": "methods/test_tda.py methods/test_presets.py",
+    "methods.boostadapter": "methods/test_boostadapter.py methods/test_presets.py",
+    "methods.dpe": "methods/test_dpe.py methods/test_presets.py",
     "methods.reward": "methods/test_rlcf.py",
     "methods.moved_features": "methods/test_tps.py",
     "methods.tune_features": "methods/test_tps.py",
@@ -63,11 +67,20 @@ TARGETS = {
     "prompts.names": "prompts/test_class_prompts.py conformance/test_hostile_inputs.py",
     "evaluation.metrics": "",
     "evaluation.significance": "",
-    "models.identity": "",
+    "models.identity": "models/test_identity.py prompts/test_cache.py text/test_initial.py",
 }
 
 # Names of constants that affect speed only, or are arbitrary; keyword arguments that a correct call never shows.
-UNSEEN_NAMES = {"FEW", "IN_CACHE", "MOST_TOGETHER", "TOKENS_A_GRAPH", "ROWS_A_GRAPH", "EPOCH_SEED", "HALF_SCALE"}
+UNSEEN_NAMES = {
+    "FEW",
+    "IN_CACHE",
+    "MOST_TOGETHER",
+    "TOKENS_A_GRAPH",
+    "ROWS_A_GRAPH",
+    "EPOCH_SEED",
+    "HALF_SCALE",
+    "NARROWEST",
+}
 UNSEEN_KEYWORDS = {"device", "memory_format", "non_blocking", "stacklevel", "strict"}
 
 # Mutants that compute the same as the original, each with the reason.
@@ -78,6 +91,7 @@ EQUIVALENT = {
     "views.crops:_middle comparison#1": "where the ratios are equal, both branches give the whole image",
     "views.augment:augment_views number#10": "images taken ahead are put back before the others",
     "models.identity:_marks number#1": "no version is negative, so any negative number stands for a missing one",
+    "prompts.checkpoints:_loaded keyword#2": "torch.load has weights_only=True by default",
     "methods.zero_shot:zero_shot_predict number#1": "row 0 of the logits does not depend on the rows after it",
 }
 
