@@ -9,9 +9,9 @@ from support.prompt_tuning import plain_case
 from tpt_lib.methods import rtpt_predict
 
 
-def plain_rtpt(case, number, steps=1, **weights):
+def plain_rtpt(case, number, steps=1, fraction=0.1, **weights):
     logits = case.logits(case.text)[:number]
-    kept = confident(logits, 0.1)
+    kept = confident(logits, fraction)
 
     def loss(text):
         return plain_entropy(case.logits(text)[kept].softmax(dim=-1)).mean()
@@ -31,8 +31,8 @@ def test_as_the_plain_program(number):
 def test_its_settings():
     case = plain_case()
     settings = {"neighbors": 5, "temperature": 0.1}
-    found = rtpt_predict(case.model, case.prompts, case.views, steps=3, **settings)
-    torch.testing.assert_close(found.logits.double(), plain_rtpt(case, 40, 3, **settings), atol=2e-3, rtol=0)
+    found = rtpt_predict(case.model, case.prompts, case.views, steps=3, fraction=0.4, **settings)
+    torch.testing.assert_close(found.logits.double(), plain_rtpt(case, 40, 3, 0.4, **settings), atol=2e-3, rtol=0)
     assert not torch.allclose(
         found.logits, rtpt_predict(case.model, case.prompts, case.views, steps=3).logits, atol=1e-2
     )

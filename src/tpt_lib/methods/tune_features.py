@@ -60,9 +60,8 @@ def several_steps(moving: Moving, steps: int, lr: float) -> tuple[list[Tensor], 
 
     def gradients(_: int) -> tuple[Tensor, list[list[Tensor]]]:
         with torch.enable_grad():
-            values = [leaf.detach().requires_grad_() for leaf in leaves]
-            found = moving.losses(moving.text_of(values))
-            return found.detach(), [list(torch.autograd.grad(found.sum(), values))]
+            found = moving.losses(moving.text_of(leaves))
+            return found.detach(), [list(torch.autograd.grad(found.sum(), leaves))]
 
     optimizer = torch.optim.AdamW(leaves, lr=lr, weight_decay=DECAY, eps=EPS)
     _, applied = descend([leaves], [moving.start()], [optimizer], range(steps), gradients, stacked=True)
