@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class FreeTokens:
         stacked = inner_function(optimizer) in ELEMENTWISE
         before = [list(start)] if stacked else [list(own) for own in zip(*start, strict=True)]
         leaves = [[token.detach().clone().requires_grad_() for token in own] for own in before]
-        if not isinstance(lr, int | float):
+        if not isinstance(lr, Real | Tensor):
             raise TypeError(f"tune_prompt: lr must be a number, but got {lr!r}")
         optimizers = [check_optimizer(optimizer, optimizer(own, lr=lr)) for own in leaves]
         return cls(leaves, before, optimizers, stacked)
