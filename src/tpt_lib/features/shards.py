@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,19 +59,15 @@ class Shards:
     def read(self, samples: Sequence[int], n_views: int) -> Float[Tensor, "b n e"]:
         """Return the features of samples as float32, the first views of each."""
         found = torch.empty(len(samples), n_views, self.index["models"][self.model]["width"])
-        size, first = self.index["shard_size"], 0
-        for number, group in groupby(samples, size.__rfloordiv__):
-            rows = [sample - number * size for sample in group]
-            shard = self.shard(number)
-            if shard.errors and (bad := next((row for row in rows if row in shard.errors), None)) is not None:
-                raise ValueError(
-                    f"FeatureStore: sample {number * size + bad} of the dataset has no features: {shard.errors[bad]}. Leave it "
-                    "out with store.select([i for i in range(len(store)) if i not in store.errors])"
-                )
-            joint = rows == list(range(rows[0], rows[0] + len(rows)))
-            some = shard.features[rows[0] : rows[-1] + 1] if joint else shard.features[rows]
-            found[first : first + len(rows)] = some[:, :n_views]
-            first += len(rows)
+        size = self.index["shard_size"]
+        for first, end in _neighbors(samples, size):
+            number, row = divmod(samples[first], size)
+            shard, rows = self.shard(number), slice(row, row + end - first)
+            if shard.errors:
+                _check_rows(shard, number * size, rows)
+            found[first:end] = shard.features[rows, :n_views]
+            if rows.stop == len(shard.features):  # read in order, it is not needed again, and mapped pages cost time
+                self.opened.pop(number, None)
         return found
 
     def damage(self, numbers: Iterable[int]) -> list[str]:
@@ -85,3 +80,22 @@ class Shards:
             except (DamagedFileError, FileNotFoundError) as error:
                 found.append(f"samples {samples[0]} to {samples[-1]}: {error}")
         return found
+
+
+def _neighbors(samples: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
+    """Yield the ends of each run of samples that follow each other in one file of ``size``."""
+    first = 0
+    for end in range(1, len(samples) + 1):
+        if end == len(samples) or samples[end] != samples[end - 1] + 1 or samples[end] % size == 0:
+            yield first, end
+            first = end
+
+
+def _check_rows(shard: Shard, start: int, rows: slice) -> None:
+    """Refuse rows without features, of a file whose first sample is ``start``."""
+    for row in range(rows.start, rows.stop):
+        if row in shard.errors:
+            raise ValueError(
+                f"FeatureStore: sample {start + row} of the dataset has no features: {shard.errors[row]}. Leave it out with "
+                "store.select([i for i in range(len(store)) if i not in store.errors])"
+            )

@@ -261,18 +261,10 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
 
     def _places(self, indices: Sequence[int] | Tensor) -> list[int]:
         """Return indices as those of the whole dataset."""
-        listed = indices.tolist() if isinstance(indices, Tensor) else indices
+        places = indices.tolist() if isinstance(indices, Tensor) else list(indices)
         n = len(self)
-        places = []
-        for index in listed:
-            if isinstance(index, bool) or not hasattr(index, "__index__"):
-                raise TypeError(
-                    f"FeatureStore: an index must be an int, but got {index!r}; a mask has them as mask.nonzero()[:, 0]"
-                )
-            place = operator.index(index)
-            if not -n <= place < n:
-                raise IndexError(f"FeatureStore: index {place} is out of range for {n} samples")
-            places.append(place % n)
+        if set(map(type, places)) != {int} or not 0 <= min(places) <= max(places) < n:
+            places = [_place(index, n) for index in places]
         return places if self.indices is None else self.indices[places].tolist()
 
     def __iter__(self) -> Iterator[tuple[Tensor, int]]:
@@ -313,3 +305,15 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
 
 def _alone(batch: Any) -> Any:
     return batch
+
+
+def _place(index: Any, n: int) -> int:
+    """Return an index from 0 on; negative ones count from the end, as in a list."""
+    if isinstance(index, bool) or not hasattr(index, "__index__"):
+        raise TypeError(
+            f"FeatureStore: an index must be an int, but got {index!r}; a mask has them as mask.nonzero()[:, 0]"
+        )
+    place = operator.index(index)
+    if not -n <= place < n:
+        raise IndexError(f"FeatureStore: index {place} is out of range for {n} samples")
+    return place % n

@@ -13,6 +13,7 @@ The dataset and the views are the same for all of it. Seeds and models can be ad
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,7 +105,11 @@ def check_model_name(caller: str, name: str) -> None:
 
 def shard_path(path: Path, model: str, seed: int, shard: int) -> Path:
     """Return the file of some samples' features under a model and a seed of the views."""
-    return path / model / f"seed{seed}" / f"{shard:06d}.safetensors"
+    return path / f"{model}/seed{seed}/{_shard_name(shard)}"
+
+
+def _shard_name(shard: int) -> str:
+    return f"{shard:06d}.safetensors"
 
 
 def shard_count(index: Index) -> int:
@@ -121,8 +126,8 @@ def shard_samples(index: Index, shard: int) -> range:
 def missing_shards(path: Path, index: Index, model: str, seed: int) -> list[int]:
     """Return the files that are not there yet, by number."""
     folder = shard_path(path, model, seed, 0).parent
-    there = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
-    return [i for i in range(shard_count(index)) if shard_path(path, model, seed, i).name not in there]
+    there = {*os.listdir(folder)} if folder.is_dir() else set()
+    return [i for i in range(shard_count(index)) if _shard_name(i) not in there]
 
 
 def differing_model(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

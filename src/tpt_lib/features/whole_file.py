@@ -87,11 +87,10 @@ def map_tensors(path: Path, *names: str) -> tuple[dict[str, Tensor], dict[str, s
     Raises:
         DamagedFileError: if it is cut short, no such file, or lacks a name. Other damage is found by ``check_tensors``.
     """
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else b""
-    start = 8 + int.from_bytes(mapped[:8], "little")
     try:
+        with path.open("rb", buffering=0) as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        size, start = len(mapped), 8 + int.from_bytes(mapped[:8], "little")
         header = json.loads(mapped[8:start])
         notes = header.pop("__metadata__", {})
         if (end := start + max(entry["data_offsets"][1] for entry in header.values())) != size:
@@ -104,7 +103,7 @@ def map_tensors(path: Path, *names: str) -> tuple[dict[str, Tensor], dict[str, s
     return tensors, notes
 
 
-def _mapped(mapped: mmap.mmap | bytes, start: int, *, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
+def _mapped(mapped: mmap.mmap, start: int, *, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
     """Return a tensor of a mapped file, whose header describes it. safetensors does the same in twice the time."""
     first, end = data_offsets
     kind = DTYPES[dtype]
