@@ -11,7 +11,7 @@ from collections import namedtuple
 
 import pytest
 import torch
-from support.noise_runs import Noise, OwnClip, environment, model
+from support.noise_runs import Noise, OwnClip, environment
 from support.rewards import second_clip
 from support.stores import change_index, contents, damage, data, encoded, files
 from support.zoo import fresh
@@ -285,17 +285,3 @@ def test_ranks_of_torchrun_fill_it_together(whole, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29715"]
     subprocess.run([*command, str(tmp_path / "job.py"), str(tmp_path / "store")], check=True, env=environment())
     assert contents(tmp_path / "store") == contents(whole.path)
-
-
-@pytest.mark.slow
-def test_actors_of_ray_fill_it_together(whole, tmp_path):
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment()})
-    try:
-        encoded(tmp_path / "store", seeds=(0, 1), model=model(), backend="ray", num_workers=2)
-    finally:
-        ray.shutdown()
-    store = FeatureStore.open(tmp_path / "store")
-    for seed in (0, 1):
-        assert store.seed(seed).features(range(12)).allclose(whole.seed(seed).features(range(12)), atol=1e-6)
-    assert store.labels.equal(whole.labels)
