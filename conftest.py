@@ -1,5 +1,5 @@
-"""Shape checks, and names for doctests: ``torch``, ``tpt_lib``, an empty ``folder``, and a ``model``, a small open_clip
-architecture with random weights."""
+"""Shape checks, and names for doctests: ``torch``, ``tpt_lib``, an empty ``folder``, and a ``model``, a small CLIP of
+open_clip's with random weights."""
 
 import functools
 import os
@@ -26,7 +26,9 @@ def _model():
     import tpt_lib
 
     torch.manual_seed(0)
-    return tpt_lib.wrap(open_clip.create_model("ViT-S-32-alt").eval())
+    image = {"layers": 2, "width": 64, "head_width": 32, "patch_size": 32, "image_size": 224}
+    text = {"layers": 2, "width": 256, "heads": 4}
+    return tpt_lib.wrap(open_clip.CLIP(256, image, text).eval())
 
 
 @pytest.fixture(autouse=True)

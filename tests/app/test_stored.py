@@ -50,6 +50,7 @@ def test_the_python_call_reads_from_the_store_and_gives_the_same_result(store, m
     assert capsys.readouterr().out == f"{said} true label: unicorn\n"
 
 
+@pytest.mark.slow
 def test_the_image_tower_does_not_run(store, monkeypatch):
     monkeypatch.setattr(type(tiny().model), "encode_image", lambda *_: pytest.fail("it ran"))
     choice = chosen(store)
@@ -103,6 +104,7 @@ def test_a_damaged_file_is_refused(store, tmp_path):
         chosen(copy)
 
 
+@pytest.mark.slow
 def test_a_model_without_features_is_refused_when_it_is_chosen(store):
     other = named_model(tpt_lib.wrap(rewards.open_clip_model(embed_dim=24)), "other")
     models = {"other": other, "tiny": tiny()}

@@ -20,6 +20,7 @@ def test_words_of_one_token(name):
         assert (model.embed_tokens(model.tokenize([word]))[0] == vector).all(dim=-1).any()
 
 
+@pytest.mark.slow
 def test_the_words_of_clip_are_frequent_ones():
     found = read_vocabulary(model_of())
     assert {"a", "photo", "of", "the", "dog"} <= {*found.words}

@@ -107,6 +107,7 @@ def test_a_reward_that_is_missing_or_not_needed(options, says, capsys, tmp_path)
     assert says in error
 
 
+@pytest.mark.slow
 def test_all_methods(capsys, tmp_path):
     code, out, _ = ran(capsys, f"compare {save(tmp_path / 'a.png')} --classes cat dog --methods all --n-views 2 --json")
     rows = [row["method"] for row in json.loads(out)["rows"]]

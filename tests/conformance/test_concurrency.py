@@ -65,6 +65,7 @@ def from_images(model, prompts, classifier, number):
     return [each.logits for each in (found, found.zero_shot, adapted, group)] + [found.context, found.selected]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("shared", slow_but([True], [True, False]))
 def test_four_threads_on_one_model(shared):
@@ -149,6 +150,7 @@ def test_nothing_of_the_library_happens_at_a_fork():
     )
 
 
+@pytest.mark.slow
 def test_workers_of_a_loader_make_views_after_threads_were_used():
     """A DataLoader forks by default, and gives its workers one thread, before they could wait for those they lost."""
     images = [torch.randint(256, (3, 300, 400), dtype=torch.uint8) for _ in range(2)]

@@ -157,6 +157,7 @@ def numbers(table):
     return [{k: v for k, v in row.items() if k not in ("seconds", "first", "memory")} for row in table.rows]
 
 
+@pytest.mark.slow
 def test_tables_from_a_store_equal_those_from_images(store):
     good = store.select([0, 3, 9])
     images = [Noise()[i] for i in (0, 3, 9)]

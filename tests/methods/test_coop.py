@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from oracles.coop import plain_gradients
 from support.cases import model_of
 from support.fitting import DECAY, LABELS, LR, MOMENTUM, NAMES, features_of
+from support.marking import slow_but
 from support.zoo import fresh
 from torch import nn
 
@@ -34,7 +35,7 @@ class Recorder(torch.optim.SGD):
 CONTEXTS = {"4": (4, None), "16": (16, None), "class-specific": (4, len(NAMES))}
 
 
-@pytest.mark.parametrize("kind", CONTEXTS)
+@pytest.mark.parametrize("kind", slow_but(["class-specific"], list(CONTEXTS)))
 def test_coop_gradients_and_steps_are_the_plain_ones(kind):
     length, n_classes = CONTEXTS[kind]
     model, features = model_of(), features_of()

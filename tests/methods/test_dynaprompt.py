@@ -1,6 +1,7 @@
 """DynaPrompt against a plain program."""
 
 import functools
+import itertools
 
 import pytest
 import torch
@@ -25,8 +26,9 @@ def plainly(count=12, number=12, **settings):
     return plain_dynaprompt(images, text_of, prompts.context, 100.0, **settings)
 
 
-@pytest.mark.parametrize("rule", ["intended", "released"])
-@pytest.mark.parametrize("size", slow_but([2], [1, 2, 5]))
+@pytest.mark.parametrize(
+    ("rule", "size"), slow_but([("intended", 2)], list(itertools.product(["intended", "released"], [1, 2, 5])))
+)
 def test_as_the_plain_program(rule, size):
     """More images than prompts, so that prompts start again."""
     model, prompts, images, _ = stream_of(12)
@@ -43,6 +45,7 @@ def test_the_stream_is_not_trivial():
     assert intended != released
 
 
+@pytest.mark.slow
 def test_one_view():
     model, prompts, images, _ = stream_of(8, 1)
     want, _ = plainly(8, 1, size=3)

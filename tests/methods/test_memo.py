@@ -70,6 +70,7 @@ def test_laws(name):
     assert alone.entropy < alone.zero_shot.entropy
 
 
+@pytest.mark.slow
 def test_the_defaults_are_memos():
     module, views = classifier("resnet18"), views_of(5)
     same = {"fraction": 1.0, "steps": 1, "lr": 2.5e-4, "prior": 16.0, "optimizer": torch.optim.SGD}
@@ -85,6 +86,7 @@ def test_the_default_preprocessing_is_that_of_torchvisions_classifiers():
     assert (spec.size, spec.interpolation) == (tuple(2 * want.crop_size), want.interpolation.value)
 
 
+@pytest.mark.slow
 def test_from_an_image(photo):
     module, spec = classifier("resnet18"), tpt_lib.ImageSpec((64, 64))
     names = ["a", "b", "c", "d", "e", "f", "g"]
@@ -116,7 +118,7 @@ def test_another_optimizer():
     assert (found.logits - found.zero_shot.logits).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("mode", slow_but([torch.inference_mode], [torch.no_grad, torch.inference_mode]))
 def test_inside_the_callers_modes(mode):
     module, views = classifier("resnet18"), views_of(4)
     want = memo_predict(module, views, lr=0.1)

@@ -64,7 +64,7 @@ def test_a_clip_as_the_plain_program(name, settings):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16"])
-@pytest.mark.parametrize("settings", [{}, {"online": False, "steps": 2}])
+@pytest.mark.parametrize("settings", slow_but([{}], [{}, {"online": False, "steps": 2}]))
 def test_a_classifier_as_the_plain_program(name, settings):
     """In float64, as Adam divides by |g|. The first has batch norms, the second layer norms."""
     module, batches = copy.deepcopy(classifier(name)).double(), batches_of().double()
@@ -95,7 +95,7 @@ def test_each_batch_alone_starts_from_the_original_weights():
     assert not torch.allclose(first.logits, first.zero_shot.logits, atol=1e-2)
 
 
-@pytest.mark.parametrize("online", [True, False])
+@pytest.mark.parametrize("online", slow_but([True], [True, False]))
 def test_what_was_given_stays_as_it_is(online):
     model, prompts = clip("open_clip-resnet")
     module = classifier("resnet18")
@@ -115,7 +115,7 @@ def test_what_was_given_stays_as_it_is(online):
     assert torch.equal(batches, given)
 
 
-@pytest.mark.parametrize("of", ["clip", "classifier"])
+@pytest.mark.parametrize("of", slow_but(["clip"], ["clip", "classifier"]))
 def test_a_saved_state_continues_bit_for_bit(of, tmp_path):
     model, prompts = clip() if of == "clip" else (classifier("resnet18"), NAMES)
     batches = batches_of(3)

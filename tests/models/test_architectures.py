@@ -51,7 +51,11 @@ FAMILIES = [  # name, class of the image tower, reason for the full-length text 
 ]
 
 
-LIKE_OTHERS = ("MobileCLIP-S2", "MobileCLIP2-S4", "EVA02-B-16", "convnext_large_d", "ViT-H-14-worldwide")
+LIKE_OTHERS = (
+    "MobileCLIP-S2", "MobileCLIP2-S4", "EVA02-B-16", "convnext_large_d", "ViT-L-14-worldwide", "ViT-H-14-worldwide",
+    "ViT-L-14-quickgelu", "ViT-SO400M-16-SigLIP-i18n-256", "ViT-B-16-SigLIP2", "MobileCLIP-B", "ViTamin-S",
+    "PE-Core-T-16-384", "coca_roberta-ViT-B-32", "xlm-roberta-base-ViT-B-32",
+)  # fmt: skip
 LONG = ("mt5-base-ViT-B-32", "nllb-clip-base-siglip")
 QUICK = [family for family in FAMILIES if family[0] not in (*LIKE_OTHERS, *LONG)]
 

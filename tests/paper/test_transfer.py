@@ -81,6 +81,7 @@ def test_the_matrix_is_that_of_prompts_learned_by_hand(done):
     assert len(tpt_lib.plots.plot_improvement(table).axes[0].texts) == 7
 
 
+@pytest.mark.slow
 def test_the_files_are_runs_and_prompts(done):
     folder, table = done
     rows = tpt_lib.Report.read(sorted(folder.glob("*.jsonl"))).rows()

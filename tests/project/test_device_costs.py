@@ -4,7 +4,10 @@ import functools
 
 import pytest
 from support.device_costs import (
+    AUGMIX,
     BARS,
+    CROPS,
+    EIGHT,
     ENCODE,
     EVALUATE,
     LAYERS,
@@ -18,7 +21,7 @@ from support.device_costs import (
 
 import tpt_lib
 
-LONG = (EVALUATE, WORKER, MANY_CLASSES)
+LONG = (EVALUATE, WORKER, MANY_CLASSES, EIGHT, CROPS, AUGMIX)
 
 
 @functools.cache
@@ -50,6 +53,7 @@ def test_there_is_something_to_count():
     assert cost_of(ENCODE).launches > 5 * LAYERS
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("simulated")
 def test_the_launches_of_a_method_are_those_of_its_second_image():
     seen = []

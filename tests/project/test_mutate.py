@@ -219,6 +219,7 @@ def test_a_target_that_does_not_exist_is_an_error(tree, monkeypatch, given, mess
         mutate.targets()
 
 
+@pytest.mark.slow
 def test_the_script_on_a_toy_project(tmp_path):
     doubled = "def double(x):\n    return x + x\n"
     imports = "from tpt_lib.double import double\nfrom tpt_lib.positive import positive\n"

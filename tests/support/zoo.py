@@ -1,5 +1,6 @@
 """Small models of every kind the library wraps: the real architectures with random weights."""
 
+import copy
 import dataclasses
 import functools
 import importlib.util
@@ -187,16 +188,17 @@ def fresh(name):
     """Return a wrapped model of the zoo that the caller may change, all but its tokenizer."""
     import tpt_lib
 
-    return tpt_lib.wrap(ZOO[name][0](), tokenizer_of(name))
+    first = _first(name)
+    return tpt_lib.wrap(copy.deepcopy(first.module), first.tokenizer)
 
 
 @functools.cache
-def tokenizer_of(name):
-    """Return the tokenizer that a model of the zoo is wrapped with; to read CLIP's takes longer than to make the model."""
+def _first(name):
+    """Return the wrapped model that the others copy: drawing an embedding for each token takes longer than copying it."""
     import tpt_lib
 
     module, tokenizer, _ = ZOO[name]
-    return tpt_lib.wrap(module(), tokenizer and tokenizer()).tokenizer
+    return tpt_lib.wrap(module(), tokenizer and tokenizer())
 
 
 def unpickle(data):

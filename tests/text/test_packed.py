@@ -1,5 +1,7 @@
 """The packed engine against the plain program, forward and backward: towers, wordings, real sizes, any prompts."""
 
+import itertools
+
 import open_clip
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.tpt import Put, float64, plain_loss, plain_selection, plain_text
 from support.cases import largest, views_for
+from support.marking import slow_but
 from support.text_cases import (
     CLIP_SPECIALS,
     NAMES,
@@ -43,8 +46,10 @@ def layout(request, monkeypatch):
     return "padded" if request.param == "padded" else "ragged"
 
 
-@pytest.mark.parametrize("where", WORDINGS)
-@pytest.mark.parametrize("name", PACKED)
+QUICK = [(name, "end") for name in PACKED] + [("open_clip-vit", "middle"), ("open_clip-vit", "front")]
+
+
+@pytest.mark.parametrize(("name", "where"), slow_but(QUICK, list(itertools.product(PACKED, WORDINGS))))
 def test_features_logits_and_gradients_are_the_plain_ones(name, where, layout):
     example(name, where).prompts.forget()
     check_features(example(name, where), "packed", layout=layout)
@@ -152,7 +157,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("where", WORDINGS)
+@pytest.mark.parametrize("where", slow_but(["middle"], list(WORDINGS)))
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_towers_are_packed_and_exact(kind, where):
     model, (before, touch, after) = OTHERS[kind](), WORDINGS[where]

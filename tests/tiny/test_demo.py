@@ -13,6 +13,7 @@ from tpt_lib.tiny.demo import METHODS, demo
 TITLES = ["zero-shot", "averaged prediction", "TPT", "ZERO", "MTA", "TPS"]
 
 
+@pytest.mark.slow
 def test_the_demo_tells_and_draws(tmp_path, capsys):
     told = demo(n=3, out=tmp_path / "demo.png")
     first, _, head, _, *rows, shared, figure = capsys.readouterr().out.splitlines()
@@ -70,6 +71,7 @@ def test_changed_answers_are_counted_and_drawn(monkeypatch, tmp_path, capsys):
     assert answers["TPS"] == [names[a], names[a], names[b]]
 
 
+@pytest.mark.slow
 def test_without_matplotlib_it_says_so_first_and_runs(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     told = demo(n=1, out=tmp_path / "none" / "demo.png")

@@ -8,6 +8,7 @@ import torch
 import torchvision.transforms.functional as tv
 from oracles.augmix import pil_augmix
 from oracles.crops import pil_crops
+from support.marking import slow_but
 from support.pictures import Labeled, Plain, as_pil, generator, kinds, levels, load
 
 from tpt_lib import ImageSpec
@@ -39,7 +40,9 @@ def test_normalized_crops_are_torchvisions(spec):
     torch.testing.assert_close(views[0], preprocess(image, spec), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("severity", "spec"), [(1, SPEC), (3, SPEC), (3, ImageSpec((48, 32)))])
+@pytest.mark.parametrize(
+    ("severity", "spec"), slow_but([(3, ImageSpec((48, 32)))], [(1, SPEC), (3, SPEC), (3, ImageSpec((48, 32)))])
+)
 def test_augmix_is_the_released_codes(severity, spec):
     image = load("chelsea")
     views = augment_views(image, spec, n_views=33, recipe="augmix", severity=severity)

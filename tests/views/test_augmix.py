@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 from oracles.augmix import pil_augmix
+from support.marking import slow_but
 from support.pictures import as_pil, generator
 
 import tpt_lib.views.augmix
@@ -16,7 +17,7 @@ def released(views, params):
     return torch.stack([pil_augmix(as_pil(view), *row) for view, *row in rows])
 
 
-@pytest.mark.parametrize("severity", [1, 3])
+@pytest.mark.parametrize("severity", slow_but([3], [1, 3]))
 def test_augmix_is_the_released_codes(severity, cut):
     params = sample_augmix(24, (224, 224), generator=generator(1), severity=severity)
     apart = (apply_augmix(cut[12:36], params) - released(cut[12:36], params)).abs() * 255

@@ -29,7 +29,7 @@ def mixed(views, params):
     return out
 
 
-@pytest.mark.parametrize("severity", [1, 10])
+@pytest.mark.parametrize("severity", slow_but([10], [1, 10]))
 @pytest.mark.parametrize("name", AugMix.NAMES)
 def test_each_operation_is_the_plain_one(name, severity, cut):
     amount = amounts(name, len(cut), severity)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from oracles.augmix import PIL_OPERATIONS
 from support.augmix import amounts, odd_cases
+from support.marking import slow_but
 from support.pictures import as_pil, difference, levels
 
 from tpt_lib.views import AugMix
@@ -23,7 +24,7 @@ def pil_batch(name, images, amount):
     return torch.stack([levels(PIL_OPERATIONS[name](as_pil(image), a)) for image, a in pairs])
 
 
-@pytest.mark.parametrize("severity", [1, 10])
+@pytest.mark.parametrize("severity", slow_but([10], [1, 10]))
 @pytest.mark.parametrize("name", AugMix.NAMES)
 def test_operations_are_pils(name, severity, cut):
     amount = amounts(name, len(cut), severity)

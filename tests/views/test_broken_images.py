@@ -75,6 +75,7 @@ def test_a_missing_file_is_both(tmp_path):
             tpt_lib.read_image(tmp_path / "cat.jpg")
 
 
+@pytest.mark.slow
 def test_what_can_be_read_can_be_classified(files):
     model, prompts = model_of(), tpt_lib.class_prompts(model_of(), ["cat", "dog"])
     paths = [path for path in files[1] if path.name.startswith("whole-")]

@@ -37,6 +37,7 @@ def test_by_default_the_embedded_model_on_the_loopback_address(served, capsys):
     assert blocked == "blocked"
 
 
+@pytest.mark.slow
 def test_the_models_that_are_named_and_no_other(served, capsys, monkeypatch, tmp_path):
     loaded = []
     monkeypatch.setattr("tpt_lib.load_open_clip", lambda *given: loaded.append(given) or rewards.second_clip())

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support.command_line import ran, save, tiny
+from support.marking import slow_but
 
 import tpt_lib
 
@@ -31,7 +32,9 @@ def test_classify_as_json(capsys, tmp_path):
     assert json.loads(out) == {"classes": ["cat", "dog"], "predictions": [{"image": path, **want}]}
 
 
-@pytest.mark.parametrize("name", ["zero_shot", "view-average", "Majority Vote", "memo_clip"])
+@pytest.mark.parametrize(
+    "name", slow_but(["Majority Vote"], ["zero_shot", "view-average", "Majority Vote", "memo_clip"])
+)
 def test_classify_by_any_method(name, capsys, tmp_path):
     path = save(tmp_path / "a.png")
     code, out, _ = ran(capsys, f"classify {path} --classes cat dog --method '{name}' --n-views 4 --json")

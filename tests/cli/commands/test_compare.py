@@ -21,6 +21,7 @@ def test_compare(capsys, tmp_path):
     assert [row["entropy"] for row in rows] == pytest.approx(want.column("entropy"), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_compare_images_without_labels(capsys, tmp_path):
     path = save(tmp_path / "a.png")
     code, out, _ = ran(capsys, f"compare {path} --classes cat dog --n-views 4")

@@ -2,11 +2,13 @@
 
 import json
 
+import pytest
 from support.command_line import STYLE, ran
 
 import tpt_lib
 
 
+@pytest.mark.slow
 def test_report(capsys, tmp_path):
     ran(capsys, f"evaluate --dataset {STYLE} --limit 3 --n-views 2 --num-workers 0 --out run.jsonl")
     read = tpt_lib.Report.read("run.jsonl")

@@ -114,6 +114,7 @@ def test_a_streaming_dataset_is_a_stream():
     assert all(torch.equal(found.samples[i][0], pixels(i)) for i in (0, 2, 1))
 
 
+@pytest.mark.slow
 def test_it_is_evaluated_and_resumed(tmp_path):
     source = rows(6)
     assert dataset_identity(load_dataset(source)) == dataset_identity(load_dataset(rows(6)))

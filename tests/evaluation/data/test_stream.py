@@ -161,6 +161,7 @@ def test_a_forked_process_starts_again(monkeypatch):
     assert source.read == 4
 
 
+@pytest.mark.slow
 def test_a_stream_is_encoded_as_its_samples_are(tmp_path):
     model, options = tpt_lib.load_tiny(), {"dtype": "float32", "n_views": 2, "shard_size": 3}
     plain = tpt_lib.encode_dataset(model, EvalSet("x", Noise(COUNT), NAMES), tmp_path / "plain", **options)

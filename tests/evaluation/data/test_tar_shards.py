@@ -167,6 +167,7 @@ def test_a_bad_image_is_an_image_error_and_samples_go_to_processes(tmp_path):
     assert (good["path"], good["truth"]) == ("x.tar/000002.png", 0)
 
 
+@pytest.mark.slow
 def test_ranks_take_shares_of_the_shards(shards, tmp_path, monkeypatch):
     data = load_dataset(shards, classes=["cat", "dog"])
     model = tpt_lib.load_tiny()

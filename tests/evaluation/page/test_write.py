@@ -79,6 +79,7 @@ def test_what_the_charts_say(browser, drawn):
         assert "votes, not probabilities" in figures.filter(has_text="ZERO on noto-v1").inner_text()
 
 
+@pytest.mark.slow
 def test_the_gallery_shows_what_was_fixed_and_broken(browser, drawn):
     found = drawn[0]
     (counts,) = found.compare("zero-shot", "averaged prediction").rows

@@ -43,12 +43,13 @@ def assert_same_rows(path, other, atol=1e-3):
 BATCHES = [{}, {"batch_size": 4}, {"batch_size": 5, "num_workers": 1}]
 
 
-@pytest.mark.parametrize("options", slow_but([BATCHES[0], BATCHES[2]], BATCHES))
+@pytest.mark.parametrize("options", slow_but([BATCHES[2]], BATCHES))
 def test_rows_are_those_of_a_cpu(options, on_the_cpu, tmp_path):
     run(tmp_path / "device.jsonl", Noise(6, bad=[1]), seeds=(0, 1), model=on_device(), **options)
     assert_same_rows(tmp_path / "device.jsonl", on_the_cpu)
 
 
+@pytest.mark.slow
 def test_a_reward_model_sees_its_own_views_there(tmp_path):
     second, _ = rewards.pair(NAMES)
     run(tmp_path / "cpu.jsonl", Noise(3), "rlcf", reward=(second, tpt_lib.class_prompts(second, NAMES)))

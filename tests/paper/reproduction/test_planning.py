@@ -98,6 +98,7 @@ def test_another_split_is_not_compared(root, tmp_path, monkeypatch):
     assert plan(root, out=tmp_path).sources["pets"].part == "the original split of 6 of 3669 images, not the paper's"
 
 
+@pytest.mark.slow
 def test_the_estimate_counts_what_is_left_and_multiplies_what_was_measured(root, tmp_path, monkeypatch):
     monkeypatch.setattr(estimate, "encoding_cost", lambda *_: estimate.EncodingCost(seconds=2.0, stored=1000))
     monkeypatch.setattr(estimate, "step_cost", lambda _, classes, views: 0.5 * len(classes))
@@ -121,6 +122,7 @@ def test_the_cost_is_measured_on_an_image_that_can_be_read(tmp_path):
     assert step_cost(model(), ["cat", "dog"], 8) > 0
 
 
+@pytest.mark.slow
 def test_hostile_names_are_names(tmp_path, monkeypatch):
     as_published(monkeypatch)
     entry = load.ENTRIES["dtd"]
@@ -139,6 +141,7 @@ def test_hostile_names_are_names(tmp_path, monkeypatch):
     assert report.runs[0].header["classes"] == hostile
 
 
+@pytest.mark.slow
 def test_a_store_of_another_model_of_that_name_is_refused(root, finished, tmp_path, monkeypatch):
     from support.zoo import fresh
 

@@ -172,6 +172,7 @@ def test_too_little_disk_is_said_before_the_work(root, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_pictures_that_cannot_be_read_are_not_compared(tmp_path, monkeypatch):
     as_published(monkeypatch)
     write(tmp_path)
