@@ -15,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build/oldest"
-QUICK = ["-m", "not slow", "-p", "no:anyio"]  # the plugin of an older anyio warns, which is an error
+QUICK = ["-m", "not slow", "--numprocesses=auto", "--dist=loadfile"]
+QUICK += ["-p", "no:anyio"]  # the plugin of an older anyio warns, which is an error
 
 
 def lower_bounds(pyproject: Path = ROOT / "pyproject.toml") -> dict[str, str]:
