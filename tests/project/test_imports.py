@@ -34,7 +34,7 @@ methods.tune_weights methods.memo methods.memo_clip
 methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint
 methods.coop_identity methods.coop
 methods.online methods.cache methods.tda methods.boostadapter methods.dmn methods.dpe methods.onzeta methods.ecalp
-methods.dynaprompt methods.tent methods
+methods.dynaprompt methods.tent_norms methods.tent methods
 
 evaluation.data.registry evaluation.data.folders evaluation.data.split_files evaluation.data.domains
 evaluation.data.image_lists evaluation.data.cifar evaluation.data.bongard_hoi
