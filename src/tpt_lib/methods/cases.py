@@ -33,6 +33,10 @@ class Case:
     def needs_views(self) -> bool:
         return "views" in self.entry.needs
 
+    @property
+    def needs_features(self) -> bool:
+        return not self.needs_views
+
     def predict(
         self,
         model: ClipLike,

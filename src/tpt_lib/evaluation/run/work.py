@@ -114,11 +114,14 @@ class Work:
 
     def _predictions(self, items: list[Item], clock: Clock) -> dict[str, Prediction]:
         """Return the predictions of each method."""
-        clock.mark("features")
+        encoded = any(case.needs_features for case in self.cases)
+        if encoded:
+            clock.mark("features")
         views = [item.views.to(self.device) for item in items]
         features = [
             encode_views(self.model, made) if item.features is None else item.features.to(self.device)
             for item, made in zip(items, views, strict=True)
+            if encoded
         ]
         judged: list[list[Tensor]] = [[] for _ in items]
         if rewards := rewards_of(self.cases):
