@@ -52,8 +52,8 @@ evaluation.run.distributed evaluation.run.ray_cluster evaluation.run.checks eval
 evaluation.run.clock evaluation.run.items
 evaluation.run.describe_store evaluation.run.agree_on_index evaluation.run.fill_store evaluation.run.merge_stores
 evaluation.run.encode_work evaluation.run.encode_dataset
-evaluation.run.work evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.evaluate_stream
-evaluation.run.settings evaluation.run.write_run
+evaluation.run.work evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.stream_groups
+evaluation.run.evaluate_stream evaluation.run.settings evaluation.run.write_run
 evaluation.run.evaluate evaluation.run.evaluate_bongard evaluation.run evaluation
 
 paper.sweeps paper.budgets paper.transfer
