@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -80,6 +81,11 @@ def tent(*, steps: int = 1, online: bool = True, lr: float = 1e-3, chunk: int = 
     if steps < 1 or chunk < 1:
         raise ValueError(f"tent: steps and chunk must be at least 1, but got {steps} and {chunk}")
     return OnlineMethod(_init, partial(_step, steps, online, lr, chunk), needs=NEEDS)
+
+
+def smallest_batch(method: OnlineMethod[Any], model: ClipLike | nn.Module) -> int:
+    """Return the smallest number of images that a step takes: 2 if the method is TENT and tunes batch norms, otherwise 1."""
+    return 2 if method.init is _init and has_batch_norms(model) else 1
 
 
 def _init(model: ClipLike | nn.Module, _: object) -> TentState:

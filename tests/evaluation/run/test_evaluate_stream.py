@@ -28,6 +28,7 @@ EVERY = {
     "DMN": dmn(capacity=3),
     "DPE": "dpe",
     "OnZeta": "onzeta",
+    "TENT": "tent",
 }
 SEEDS = (0, 1)
 
@@ -322,9 +323,9 @@ class Seen:
             "'mine' is an online method and takes one prompt per class",
         ),
         (
-            {"methods": MethodEntry("batches", "batches", counting, needs=("images",), online=True)},
+            {"methods": MethodEntry("batches", "batches", tpt_lib.zero_shot_predict, needs=("images",))},
             ValueError,
-            "'batches' needs images",
+            "'batches' needs images, but evaluate runs episodic methods on features or views; declare",
         ),
     ],
 )

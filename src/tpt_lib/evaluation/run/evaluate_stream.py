@@ -17,7 +17,7 @@ from tpt_lib.evaluation.run.ray_cluster import ray_shares
 from tpt_lib.evaluation.run.stream_groups import Group, groups_of, steps_of
 from tpt_lib.evaluation.run.stream_plan import OnlineCase, Stream
 from tpt_lib.evaluation.run.stream_state import SavedStates, StateFile
-from tpt_lib.evaluation.run.work import Work
+from tpt_lib.evaluation.run.work import Work, needed_views
 from tpt_lib.evaluation.run_file import Header, Row, RunFile, merge_run_files
 
 __all__ = ["stream_rows", "write_streams_on_ray"]
@@ -37,7 +37,7 @@ def stream_rows(
         run: the run file.
         stream: what ``plan_stream`` returned; its states change.
         part: the samples of this rank.
-        batch_size: number of images read together. Online methods step through them one by one.
+        batch_size: number of images read together. Online methods step through them one by one, or in one batch.
         num_workers: number of processes that make views.
 
     Raises:
@@ -45,13 +45,14 @@ def stream_rows(
     """
     if not run.left:
         return
+    work = replace(work, smallest=stream.smallest)
     file = StateFile(run.path, run.header["hash"], stream.initial)
     saved = file.read()
     own = set(part)
     for seed in run.left:
         rows = {row["sample"]: row for row in run.rows if row["seed"] == seed}
         failed = {sample for other, sample in run.failed if other == seed}
-        steps = steps_of([sample for sample in stream.orders[seed] if sample in own], rows, failed, 1)
+        steps = steps_of([sample for sample in stream.orders[seed] if sample in own], rows, failed, stream.unit)
         first = next((position for position, sample in steps if sample not in rows), 0)
         known = saved if saved is not None and saved.seed == seed and saved.position <= first else None
         stream.states.update(stream.initial if known is None else known.states)
@@ -59,8 +60,8 @@ def stream_rows(
         for group, new in _computed(work, seed, groups, num_workers):
             _check_repeated(run, rows, new, list(stream.initial))
             if missing := [row for row in new if row["sample"] not in rows]:
-                yield missing
-            if file.is_due and _is_settled(new):
+                yield _written_order(missing, stream.unit)
+            if file.is_due and _is_settled(new, stream.unit):
                 run.sync()
                 file.write(SavedStates(seed, group.end, stream.states))
     file.remove()
@@ -69,7 +70,7 @@ def stream_rows(
 def _computed(work: Work, seed: int, groups: Sequence[Group], num_workers: int) -> Iterator[tuple[Group, list[Row]]]:
     """Yield each group with its rows. Only the online methods run on a group that is done."""
     cases = [case for case in work.cases if isinstance(case, OnlineCase)]
-    online = replace(work, cases=cases)
+    online = replace(work, cases=cases, views=needed_views(cases, work.views))
     for is_done, several in groupby(groups, key=lambda group: group.is_done):
         doing, chosen = online if is_done else work, list(several)
         items = doing.items(seed, [sample for group in chosen for sample in group.positions], num_workers)
@@ -80,9 +81,16 @@ def _computed(work: Work, seed: int, groups: Sequence[Group], num_workers: int) 
             yield group, rows
 
 
-def _is_settled(rows: list[Row]) -> bool:
+def _written_order(rows: list[Row], unit: int) -> list[Row]:
+    """Return the rows of a group as they are written. If images are learned from together, errors come first, so that a kill
+    never leaves a result without the errors of its batch, which then is the same when it is computed again."""
+    return sorted(rows, key=lambda row: "error" not in row) if unit > 1 else rows
+
+
+def _is_settled(rows: list[Row], unit: int) -> bool:
     """Return whether no image of a group will be tried again, so that the state after it can be saved."""
-    return "error" not in rows[-1]
+    used = ["error" not in row for row in rows]
+    return any(used) and (unit > 1 or used[-1])
 
 
 def write_streams_on_ray(out: Path, header: Header, work: Work, stream: Stream, ranks: int, batch_size: int) -> None:
