@@ -61,6 +61,7 @@ TARGETS = {
     "methods.boostadapter": "methods/test_boostadapter.py methods/test_presets.py",
     "methods.dpe": "methods/test_dpe.py methods/test_presets.py",
     "methods.reward": "methods/test_rlcf.py",
+    "methods.tent_norms": "methods/test_tent.py",
     "methods.moved_features": "methods/test_tps.py",
     "methods.tune_features": "methods/test_tps.py",
     "methods.coop_identity": "methods/test_coop_checkpoint.py",

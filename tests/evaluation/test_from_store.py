@@ -104,6 +104,7 @@ def test_a_model_without_an_image_tower_will_do(store, tmp_path):
     evaluate(TextOnly(), store, names, out=tmp_path / "text.jsonl")
     evaluate(model(), store, names, out=tmp_path / "both.jsonl")
     assert content(tmp_path / "text.jsonl") == content(tmp_path / "both.jsonl")
+    refused(store, tmp_path, "TENT needs the pixels of views", clip=TextOnly(), methods="tent")
 
 
 def test_no_image_is_encoded(store, tmp_path, monkeypatch):
@@ -133,6 +134,7 @@ def test_what_does_not_fit_is_refused_before_the_work(store, tmp_path):
     for name in PIXELS:
         title = get_method(name).title
         refused(store, tmp_path, rf"{title} needs the pixels of views", methods=["zero_shot", name])
+    refused(store, tmp_path, "TENT needs the pixels of views, .*; pass the dataset", methods=["tda", "tent"])
     third = tpt_lib.wrap(fresh("open_clip-resnet").module)
     prompts = tpt_lib.class_prompts(third, NAMES)
     refused(store, tmp_path, "features of another model", methods="rlcf", reward=(third, prompts))

@@ -61,6 +61,16 @@ def test_the_hash_covers_every_setting(change):
     assert run_header(**given)["hash"] != other["hash"]
 
 
+@pytest.mark.parametrize(("setting", "counts"), [("stream", True), ("data", False)])
+def test_the_hash_has_only_the_digest_of_the_data(setting, counts):
+    """The rest of it may differ between parts of a run; two streams with the same order are two runs."""
+    given = {"dataset": "a", "split": "test", "classes": ["x"], "methods": ["m"], "seeds": [0], "n": 3}
+    one, other = (
+        run_header(**given, settings={setting: {"digest": "abc", "batch_size": size}})["hash"] for size in (4, 5)
+    )
+    assert (one != other) == counts
+
+
 def test_a_result_is_what_the_logits_say():
     logits = torch.tensor([0.0, 3.0, 1.0, -1.0, 2.0, -2.0])
     found, probs = method_result(logits), logits.double().softmax(-1)

@@ -27,6 +27,7 @@ def test_the_order_of_a_stream_is_noted():
     for stream, said in [
         ({"order": "by-class", "digest": "1"}, "order 'by-class'"),
         ({"order": "shuffle", "ranks": 4}, "order 'shuffle', with a stream of its own on each of 4 ranks"),
+        ({"order": "dataset", "batch_size": 16}, "order 'dataset'; those that learn from batches got 16 at a time"),
     ]:
         (note,) = [note for note in report((header(stream=stream), FOUR)).notes() if "online" in note]
         assert note == f"pets: online methods saw the images in the {said}"

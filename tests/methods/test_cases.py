@@ -69,9 +69,10 @@ def test_what_cannot_be_run_is_refused():
             {"mine": counting},
             "caller: 'mine' is an online method, but caller runs episodic methods; pass it to tpt_lib.methods.stream",
         ),
+        ("tent", "caller: 'TENT' is an online method, but caller runs episodic methods"),
         (
             MethodEntry("batches", "batches", mine, needs=("images",)),
-            "caller: 'batches' needs images, but caller runs methods on features or views",
+            "caller: 'batches' needs images, but caller runs episodic methods on features or views; declare one",
         ),
         ({"mine": mine}, r"caller: 'mine' needs a reward; pass reward=\(model, prompts\) of a second CLIP"),
         (["nothing"], "there is no method 'nothing'"),

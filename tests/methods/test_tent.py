@@ -14,7 +14,8 @@ from support.prompting import words
 from torch import nn
 
 import tpt_lib
-from tpt_lib.methods import fold, load_state, save_state, stream, tent
+from tpt_lib.methods import fold, load_state, save_state, stream, tda, tent
+from tpt_lib.methods.tent import smallest_batch
 
 NAMES = [str(i) for i in range(7)]
 
@@ -195,6 +196,13 @@ def test_errors():
         ValueError, match="tent: the classifier must be in eval mode, but the module itself is in train"
     ):
         next(stream("tent", nn.Sequential(nn.BatchNorm2d(3)), NAMES, batches_of(1)))
+
+
+@pytest.mark.parametrize(("name", "size"), [("open_clip-resnet", 2), ("open_clip-vit", 1)])
+def test_the_smallest_batch_is_two_with_batch_norms(name, size):
+    model, _ = clip(name)
+    assert smallest_batch(tent(online=False, steps=3), model) == size
+    assert smallest_batch(tda(), model) == 1
 
 
 def test_in_inference_mode():

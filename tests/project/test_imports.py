@@ -34,7 +34,7 @@ methods.tune_weights methods.memo methods.memo_clip
 methods.bongard_prediction methods.bongard methods.coop_batches methods.coop_checkpoint
 methods.coop_identity methods.coop
 methods.online methods.cache methods.tda methods.boostadapter methods.dmn methods.dpe methods.onzeta methods.ecalp
-methods.dynaprompt methods.tent methods
+methods.dynaprompt methods.tent_norms methods.tent methods
 
 evaluation.data.registry evaluation.data.folders evaluation.data.split_files evaluation.data.domains
 evaluation.data.image_lists evaluation.data.cifar evaluation.data.bongard_hoi
@@ -52,8 +52,8 @@ evaluation.run.distributed evaluation.run.ray_cluster evaluation.run.checks eval
 evaluation.run.clock evaluation.run.items
 evaluation.run.describe_store evaluation.run.agree_on_index evaluation.run.fill_store evaluation.run.merge_stores
 evaluation.run.encode_work evaluation.run.encode_dataset
-evaluation.run.work evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.evaluate_stream
-evaluation.run.settings evaluation.run.write_run
+evaluation.run.work evaluation.run.stream_plan evaluation.run.stream_state evaluation.run.stream_groups
+evaluation.run.evaluate_stream evaluation.run.settings evaluation.run.write_run
 evaluation.run.evaluate evaluation.run.evaluate_bongard evaluation.run evaluation
 
 paper.sweeps paper.budgets paper.transfer

@@ -35,6 +35,25 @@ class Noise(Dataset):
         return (f"no/such/file{i}.png" if i in self.bad else image), i % len(NAMES)
 
 
+LOOKS = 12  # reads of samples by the identity of the data
+
+
+class Watched(Noise):
+    """Notes what was read. Stops after a number of reads; samples fail while ``failing`` has them."""
+
+    def __init__(self, stop=None, failing=()):
+        super().__init__()
+        self.stop, self.failing, self.read = stop, set(failing), []
+
+    def __getitem__(self, i):
+        if len(self.read) == self.stop:
+            raise KeyboardInterrupt
+        self.read.append(i)
+        if i in self.failing:
+            raise OSError("stale file handle")
+        return super().__getitem__(i)
+
+
 @functools.cache
 def model():
     return fresh("open_clip-vit")
@@ -94,6 +113,11 @@ def assert_close(path, other):
             assert (result["index"], result["top5"]) == (wanted[name]["index"], wanted[name]["top5"])
             for number in ("confidence", "entropy"):
                 assert abs(result[number] - wanted[name][number]) < 1e-5, (name, number)
+
+
+def cut(whole, path, lines, more=b""):
+    """Write the first lines of a run file, and part of another one, as a kill leaves them."""
+    path.write_bytes(b"".join(whole.read_bytes().splitlines(keepends=True)[:lines]) + more)
 
 
 def lines_of(path):

@@ -16,7 +16,7 @@ from tpt_lib.models.protocol import ClipLike
 from tpt_lib.types import Images, UnseededViewOptions, ViewOptions
 from tpt_lib.views.settings import ViewSettings
 
-__all__ = ["check_store", "first_views", "reward_names", "store_of_model", "with_views"]
+__all__ = ["check_no_pixels", "check_store", "first_views", "reward_names", "store_of_model", "with_views"]
 
 
 def with_views(
@@ -83,6 +83,14 @@ def reward_names(caller: str, store: FeatureStore, cases: Sequence[Case]) -> tup
     return tuple(store_of_model(caller, store, model).model for model, _ in rewards_of(cases))
 
 
+def check_no_pixels(caller: str, cases: Sequence[Case]) -> None:
+    """Refuse methods that need pixels, which a store does not have."""
+    if pixels := [case.name for case in cases if not case.needs_features]:
+        raise ValueError(
+            f"{caller}: {', '.join(pixels)} needs the pixels of views, but a store has only their features; pass the dataset"
+        )
+
+
 def check_store(
     caller: str, store: FeatureStore, cases: Sequence[Case], seeds: Sequence[int], rewards: Sequence[str] = ()
 ) -> None:
@@ -95,10 +103,7 @@ def check_store(
         seeds: the seeds of the run.
         rewards: the names of reward models whose features are used too.
     """
-    if pixels := [case.name for case in cases if case.needs_views]:
-        raise ValueError(
-            f"{caller}: {', '.join(pixels)} needs the pixels of views, but a store has only their features; pass the dataset"
-        )
+    check_no_pixels(caller, cases)
     for name in (store.model, *rewards):
         for seed in seeds:
             if damaged := store.of_model(name).seed(seed).verify():

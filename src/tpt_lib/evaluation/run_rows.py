@@ -47,14 +47,14 @@ def run_header(
         "n": n,
         "settings": dict(settings),
     }
-    strict = {**identity, "settings": {name: _strict(value) for name, value in settings.items()}}
+    strict = {**identity, "settings": {name: _strict(name, value) for name, value in settings.items()}}
     digest = hashlib.sha256(json_line(strict)).hexdigest()[:16]
     return Header(kind="run", **identity, versions=_versions(), hash=digest)  # type: ignore[typeddict-item]
 
 
-def _strict(setting: Any) -> Any:
+def _strict(name: str, setting: Any) -> Any:
     """Return a setting, but only the digest of a ``dataset_identity``: the rest may differ between parts of a run."""
-    return setting["digest"] if isinstance(setting, dict) and "digest" in setting else setting
+    return setting["digest"] if name == "data" and isinstance(setting, dict) and "digest" in setting else setting
 
 
 def _versions() -> dict[str, str]:

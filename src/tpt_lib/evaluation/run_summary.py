@@ -137,7 +137,8 @@ def run_notes(run: Run) -> list[str]:
         notes.append(f"{run.label}: settings of the methods' authors for {preset}: {shown}")
     if stream := run.header["settings"].get("stream"):
         ranks = f", with a stream of its own on each of {stream['ranks']} ranks" if "ranks" in stream else ""
-        notes.append(f"{run.label}: online methods saw the images in the order {stream['order']!r}{ranks}")
+        size = f"; those that learn from batches got {stream['batch_size']} at a time" if "batch_size" in stream else ""
+        notes.append(f"{run.label}: online methods saw the images in the order {stream['order']!r}{ranks}{size}")
     if shared := [f"{name} {fmean(values):.3g} s" for name, values in seconds.items()]:
         notes.append(f"{run.label}: all methods shared {', '.join(shared)} per image")
     expected = run.header["n"] * len(run.header["seeds"])

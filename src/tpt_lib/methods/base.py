@@ -77,13 +77,13 @@ class MethodEntry:
         title: name in tables, such as ``"TPT"``.
         predict: the function itself. For an online method an ``OnlineMethod``, or the function that returns one.
         paper: where it was published.
-        needs: its inputs: ``"features"`` or ``"views"`` of one image's views, ``"images"`` for a batch of images;
-            ``"reward"`` for a second model.
+        needs: its inputs: ``"features"`` or ``"views"`` of one image's views, ``"images"`` for a batch of images, in online
+            methods only; ``"reward"`` for a second model.
         published: the row of the published tables that has its numbers, or None.
         presets: its authors' keywords for each dataset, if they differ from the defaults.
         probabilities: whether its confidences are meant as probabilities. Reports leave the calibration of others, such as
             shares of votes, empty.
-        online: whether it learns from the stream; ``stream`` and ``fold`` run it.
+        online: whether it learns from the stream; ``stream``, ``fold`` and ``evaluate`` run it.
     """
 
     name: str

@@ -33,6 +33,15 @@ class Case:
     def needs_views(self) -> bool:
         return "views" in self.entry.needs
 
+    @property
+    def needs_batches(self) -> bool:
+        """Whether the method takes batches of plain images."""
+        return "images" in self.entry.needs
+
+    @property
+    def needs_features(self) -> bool:
+        return not (self.needs_views or self.needs_batches)
+
     def predict(
         self,
         model: ClipLike,
@@ -62,7 +71,8 @@ class Case:
         if not isinstance(found, Prediction) or found.logits.shape[:-1] != batch:
             got = f"one of shape {tuple(found.logits.shape)}" if isinstance(found, Prediction) else type(found).__name__
             wanted = f"a batch of {batch[0]}" if batch else "one image"
-            hint = "; a method for one image at a time needs batch_size=1" if batch else ""
+            one_by_one = batch and not self.needs_batches
+            hint = "; a method for one image at a time needs batch_size=1" if one_by_one else ""
             raise TypeError(f"{self.name}: a method must return a Prediction of {wanted}, but it returned {got}{hint}")
         return found
 
@@ -110,11 +120,12 @@ def as_cases(
         if entry.online and not online:
             raise ValueError(
                 f"{caller}: {name!r} is an online method, but {caller} runs episodic methods; pass it to "
-                "tpt_lib.methods.stream with the features of the images in their order"
+                "tpt_lib.methods.stream or evaluate, which take the images in their order"
             )
-        if "images" in entry.needs:
+        if "images" in entry.needs and not entry.online:
             raise ValueError(
-                f"{caller}: {name!r} needs {', '.join(entry.needs)}, but {caller} runs methods on features or views"
+                f"{caller}: {name!r} needs {', '.join(entry.needs)}, but {caller} runs episodic methods on features or views; "
+                "declare one of these as needs, or return an OnlineMethod and declare online=True"
             )
         if "reward" in entry.needs and not rewards:
             raise ValueError(

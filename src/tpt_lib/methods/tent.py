@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.base import Needs, OnlineMethod, method
 from tpt_lib.methods.memo import check_eval_mode, logits_of
 from tpt_lib.methods.memo_clip import image_tower
 from tpt_lib.methods.online import initial_features
-from tpt_lib.methods.tune_weights import FreeWeights, Rows, adapt, named_weights
+from tpt_lib.methods.tent_norms import (
+    has_batch_norms,
+    in_one_row,
+    in_shapes,
+    norm_weights,
+    tower,
+    unique,
+    use_batch_statistics,
+)
+from tpt_lib.methods.tune_weights import FreeWeights, Rows, adapt
 from tpt_lib.models.module_clip import ModuleClip
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import mean_entropy
@@ -74,8 +83,13 @@ def tent(*, steps: int = 1, online: bool = True, lr: float = 1e-3, chunk: int = 
     return OnlineMethod(_init, partial(_step, steps, online, lr, chunk), needs=NEEDS)
 
 
+def smallest_batch(method: OnlineMethod[Any], model: ClipLike | nn.Module) -> int:
+    """Return the smallest number of images that a step takes: 2 if the method is TENT and tunes batch norms, otherwise 1."""
+    return 2 if method.init is _init and has_batch_norms(model) else 1
+
+
 def _init(model: ClipLike | nn.Module, _: object) -> TentState:
-    weights = _flat(list(_unique(_norm_weights(model)).values()))
+    weights = in_one_row(list(unique(norm_weights(model)).values()))
     return TentState(weights, torch.zeros_like(weights), torch.zeros_like(weights), torch.zeros(()))
 
 
@@ -84,17 +98,17 @@ def _step(
     model: ClipLike | nn.Module, prompts: ClassPrompts | Sequence[str], state: TentState, images: Tensor,
 ) -> tuple[TentState, Prediction]:  # fmt: skip
     _check_images(images)
-    weights, start = _norm_weights(model), state if online else _init(model, prompts)
+    weights, start = norm_weights(model), state if online else _init(model, prompts)
     with torch.inference_mode(False), torch.enable_grad():
         images = images.clone() if images.is_inference() else images.detach()
         part, head, names = _subject(model, prompts, images, chunk)
         before = head(part.plain({}, images))
         if len(names) != before.shape[1]:
             raise ValueError(f"tent: there are {len(names)} names and {before.shape[1]} logits; give a name for each")
-        _use_batch_statistics(part)
-        parts = _parts(weights, start.weights)
+        use_batch_statistics(part)
+        parts = in_shapes(weights, start.weights)
         free = FreeWeights.of([(name, parts[id(weight)]) for name, weight in weights])
-        means, squares = ([x.clone() for x in _parts(weights, flat).values()] for flat in (start.mean, start.square))
+        means, squares = ([x.clone() for x in in_shapes(weights, row).values()] for row in (start.mean, start.square))
         seen = before
 
         def adam(leaves: list[Tensor], *, lr: float) -> torch.optim.Optimizer:
@@ -116,7 +130,7 @@ def _step(
     prediction = compared(
         names, torch.where(done.applied, found, before), before, tuned=done.applied.expand(len(images))
     )
-    moved = TentState(_flat(free.leaves), _flat(means), _flat(squares), start.steps + steps)
+    moved = TentState(in_one_row(free.leaves), in_one_row(means), in_one_row(squares), start.steps + steps)
     return (moved if online and done.applied else state), prediction
 
 
@@ -124,7 +138,7 @@ def _subject(
     model: ClipLike | nn.Module, prompts: ClassPrompts | Sequence[str], images: Tensor, chunk: int
 ) -> tuple[Rows, Callable[[Tensor], Tensor], tuple[str, ...]]:
     """Return the tuned part as a function of images, a function from its outputs to logits, and the class names."""
-    if any(isinstance(part, _BatchNorm) for part in _tower(model).modules()):
+    if has_batch_norms(model):
         chunk = len(images)
         if chunk < 2:
             raise ValueError(
@@ -135,7 +149,7 @@ def _subject(
             raise TypeError(f"tent: a CLIP needs prompts from class_prompts, but got {type(prompts).__name__}")
         text = initial_features("tent", model, prompts)
         return image_tower(model, images, chunk, every=True), partial(_clip_logits, model, text), prompts.names
-    classifier = _tower(model)
+    classifier = tower(model)
     check_eval_mode("tent", classifier)
     rows = Rows(classifier, partial(logits_of, "tent"), images, chunk=chunk, prior=None, every=True)
     return rows, nn.Identity(), prompts.names if isinstance(prompts, ClassPrompts) else tuple(prompts)
@@ -143,59 +157,6 @@ def _subject(
 
 def _clip_logits(model: ModuleClip, text: Tensor, features: Tensor) -> Tensor:
     return unchecked_logits(model, features, text)
-
-
-def _tower(model: ClipLike | nn.Module) -> nn.Module:
-    if isinstance(model, ModuleClip):
-        return model.image_tower(model.module)
-    if isinstance(model, nn.Module):
-        return model
-    raise TypeError(
-        "tent: model must be a classifier, or a model that wrap or a loader made, which shows its weights, but got "
-        f"{type(model).__name__}"
-    )
-
-
-def _norm_weights(model: ClipLike | nn.Module) -> list[tuple[str, Tensor]]:
-    """Return the weights of the norms by all their names in the whole module."""
-    norms = [part for part in _tower(model).modules() if isinstance(part, nn.LayerNorm | _BatchNorm)]
-    own = {id(weight) for norm in norms for weight in norm.parameters(recurse=False)}
-    whole = model.module if isinstance(model, ModuleClip) else _tower(model)
-    found = [(name, weight) for name, weight in named_weights(whole) if id(weight) in own]
-    if not found:
-        raise ValueError(
-            f"tent: {type(whole).__name__} has no layer norm or batch norm with weights, so there is nothing to tune"
-        )
-    return found
-
-
-def _unique(weights: list[tuple[str, Tensor]]) -> dict[int, Tensor]:
-    """Return each weight once, by its identity."""
-    return {id(weight): weight for _, weight in weights}
-
-
-def _parts(weights: list[tuple[str, Tensor]], flat: Float[Tensor, " p"]) -> dict[int, Tensor]:
-    """Return the values of a state in the shapes of the weights."""
-    unique = _unique(weights)
-    sizes = [weight.numel() for weight in unique.values()]
-    if sum(sizes) != len(flat):
-        raise ValueError(
-            f"tent: the state has {len(flat)} weights of norms, but this model has {sum(sizes)}; start with the init of this "
-            "method"
-        )
-    pairs = zip(unique.items(), flat.split(sizes), strict=True)
-    return {at: values.reshape(weight.shape) for (at, weight), values in pairs}
-
-
-def _flat(parts: Sequence[Tensor]) -> Float[Tensor, " p"]:
-    return torch.cat([part.detach().float().flatten() for part in parts])
-
-
-def _use_batch_statistics(rows: Rows) -> None:
-    """Remove the running statistics from the batch norms of a copy, which then use those of the batch."""
-    for part in rows.module.modules():
-        if isinstance(part, _BatchNorm):
-            part._buffers = dict.fromkeys(part._buffers)
 
 
 def _check_images(images: Tensor) -> None:

@@ -47,6 +47,20 @@ def test_evaluate_a_stream(capsys, tmp_path):
     assert "settings.stream.order is 'by-class' there and 'shuffle' here" in error
 
 
+def test_evaluate_in_batches(capsys, tmp_path):
+    line = f"evaluate --dataset {STYLE} --limit 4 --num-workers 0 --methods tent --batch-size"
+    assert ran(capsys, f"{line} 2")[0] == 0
+    header, *rows = map(json.loads, (tmp_path / "noto-v1.jsonl").read_text().splitlines())
+    assert (header["settings"]["stream"]["batch_size"], len(rows)) == (2, 4)
+    for size, says in (
+        (4, "settings.stream.batch_size is 2 there and 4 here"),
+        (3, "the last batch of 4 image(s) has 1"),
+    ):
+        code, _, (error,) = ran(capsys, f"{line} {size}")
+        assert code == 2
+        assert says in error
+
+
 def test_evaluate_a_folder_with_a_bad_image(capsys, tmp_path):
     for name, count in {"cat": 4, "dog": 2}.items():
         for i in range(count):

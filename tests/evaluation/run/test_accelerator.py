@@ -59,6 +59,13 @@ def test_a_reward_model_sees_its_own_views_there(tmp_path):
     assert_same_rows(tmp_path / "device.jsonl", tmp_path / "cpu.jsonl")
 
 
+def test_batches_of_images_are_learned_from_there(tmp_path):
+    options = {"methods": ["zero_shot", "tent"], "batch_size": 3, "n_views": 2}
+    run(tmp_path / "cpu.jsonl", Noise(6), **options)
+    run(tmp_path / "device.jsonl", Noise(6), model=on_device(), **options)
+    assert_same_rows(tmp_path / "device.jsonl", tmp_path / "cpu.jsonl")
+
+
 def work_of(found):
     prompts = tpt_lib.class_prompts(found, NAMES)
     return Work(found, as_cases("test", METHODS, prompts), noise().samples, ViewSettings(n_views=4), strict=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from support.kills import killed_thirty_times
-from support.noise_runs import NAMES, Noise, content, model, run
+from support.noise_runs import LOOKS, NAMES, Noise, Watched, content, cut, model, run
 from support.runs import FOUR, report
 from support.runs import header as written_header
 
@@ -28,6 +28,7 @@ EVERY = {
     "DMN": dmn(capacity=3),
     "DPE": "dpe",
     "OnZeta": "onzeta",
+    "TENT": "tent",
 }
 SEEDS = (0, 1)
 
@@ -38,13 +39,6 @@ def whole_stream(tmp_path_factory):
     path = tmp_path_factory.mktemp("streams") / "whole.jsonl"
     run(path, methods=METHODS, seeds=SEEDS)
     return path
-
-
-@pytest.fixture
-def saved_after_each(monkeypatch):
-    """States are saved after each group."""
-    monkeypatch.setattr(stream_state, "SECONDS", 0.0)
-    monkeypatch.setattr(stream_state, "SHARE", 0.0)
 
 
 def features_of(samples, seed):
@@ -127,16 +121,7 @@ def test_thirty_kills_at_random_moments_change_nothing(batch_size, tmp_path, mon
     killed_thirty_times(path, lambda: run(path, Noise(18, slow=0.005), **options), 37, choices=(0, 1, 2, 2))
     run(path, Noise(18), **options)
     assert len(set((tmp_path / "positions").read_text().splitlines())) > 3  # states of several positions were read
-    got, want = content(path), content(whole)
-    if batch_size > 1:  # batches of an episodic method are others after a kill
-        for line in (*got[1:], *want[1:]):
-            del line["methods"]["TPT"]
-    assert got == want
-
-
-def cut(whole, path, lines):
-    """Write the first lines of a run file, as a kill leaves them."""
-    path.write_bytes(b"".join(whole.read_bytes().splitlines(keepends=True)[:lines]))
+    assert content(path) == content(whole)
 
 
 @pytest.mark.parametrize("lines", [5, 14])
@@ -150,27 +135,10 @@ def test_without_a_state_the_stream_is_stepped_through_again(lines, whole_stream
     assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
 
 
-class Stopping(Noise):
-    """Cannot be read further than a number of samples; notes what was read."""
-
-    def __init__(self, stop=99, **options):
-        super().__init__(**options)
-        self.stop, self.read = stop, []
-
-    def __getitem__(self, i):
-        if len(self.read) == self.stop:
-            raise KeyboardInterrupt
-        self.read.append(i)
-        return super().__getitem__(i)
-
-
-LOOKS = 12  # reads of samples by the identity of the data
-
-
 def stopped(path, after, **options):
     """Evaluate until so many samples were read."""
     with pytest.raises(KeyboardInterrupt):
-        run(path, Stopping(LOOKS + after), methods=METHODS, seeds=SEEDS, **options)
+        run(path, Watched(LOOKS + after), methods=METHODS, seeds=SEEDS, **options)
 
 
 @pytest.mark.usefixtures("saved_after_each")
@@ -178,7 +146,7 @@ def test_a_state_saves_the_work_before_it(whole_stream, tmp_path):
     path = tmp_path / "run.jsonl"
     stopped(path, 17)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["run.jsonl", "run.jsonl.state"]
-    samples = Stopping()
+    samples = Watched()
     run(path, samples, methods=METHODS, seeds=SEEDS)
     assert samples.read[LOOKS:] == shuffled_order(12, 1)[5:]
     assert content(path) == content(whole_stream)
@@ -198,7 +166,7 @@ def test_a_state_that_is_damaged_or_of_another_run_is_never_used(whole_stream, t
     ]:
         state.write_bytes(content_of_state)
         with pytest.raises(ValueError, match=rf"run\.jsonl\.state' {message}.*or move it away"):
-            run(path, Stopping(LOOKS), methods=METHODS, seeds=SEEDS)
+            run(path, Watched(LOOKS), methods=METHODS, seeds=SEEDS)
         assert (path.read_bytes(), state.read_bytes()) == (rows, content_of_state)
     state.unlink()
     run(path, methods=METHODS, seeds=SEEDS)
@@ -241,24 +209,11 @@ def test_an_image_that_is_gone_after_its_row_is_refused(whole_stream, tmp_path, 
         run(path, Noise(bad=[gone]), methods=METHODS, seeds=SEEDS)
 
 
-class Passing(Noise):
-    """Samples that fail while ``failing`` has them."""
-
-    def __init__(self, failing=()):
-        super().__init__()
-        self.failing = set(failing)
-
-    def __getitem__(self, i):
-        if i in self.failing:
-            raise OSError("stale file handle")
-        return super().__getitem__(i)
-
-
 @pytest.mark.usefixtures("saved_after_each")
 def test_an_error_leaves_the_state_as_it_was_and_is_not_tried_again_later(tmp_path):
     order = shuffled_order(12, 0)
     without = [sample for i, sample in enumerate(order) if i not in (3, 7)]
-    data = Passing([order[3], order[7]])
+    data = Watched(failing=[order[3], order[7]])
     path = tmp_path / "run.jsonl"
     assert [row["errors"] for row in run(path, data, methods="tda").rows()] == [2]
     data.failing.clear()
@@ -275,7 +230,7 @@ def test_an_error_leaves_the_state_as_it_was_and_is_not_tried_again_later(tmp_pa
 @pytest.mark.usefixtures("saved_after_each")
 def test_errors_at_the_end_of_what_was_seen_are_tried_again(tmp_path):
     order, path = shuffled_order(12, 0), tmp_path / "run.jsonl"
-    data = Passing(order[8:])  # a disk that went away
+    data = Watched(failing=order[8:])  # a disk that went away
     assert run(path, data, methods="tda").rows()[0]["errors"] == 4
     data.failing.clear()
     assert run(path, data, methods="tda").rows()[0]["errors"] == 0
@@ -290,7 +245,7 @@ def test_errors_at_the_end_of_what_was_seen_are_tried_again(tmp_path):
 @pytest.mark.usefixtures("saved_after_each")
 def test_strict_stops_at_an_error_and_resumes_there(tmp_path):
     order, path = shuffled_order(12, 0), tmp_path / "run.jsonl"
-    data = Passing([order[5]])
+    data = Watched(failing=[order[5]])
     with pytest.raises(ValueError, match=f"sample {order[5]} cannot be used"):
         run(path, data, methods="tda", strict=True)
     data.failing.clear()
@@ -318,7 +273,7 @@ def test_another_stream_in_the_same_file_is_refused(options, message, whole_stre
 
 def test_a_finished_run_is_only_read(whole_stream):
     before = whole_stream.read_bytes()
-    read = run(whole_stream, Stopping(LOOKS), methods=METHODS, seeds=SEEDS)
+    read = run(whole_stream, Watched(LOOKS), methods=METHODS, seeds=SEEDS)
     assert whole_stream.read_bytes() == before
     assert [row["method"] for row in read.rows()] == list(METHODS)
     assert "noise: online methods saw the images in the order 'shuffle'" in read.notes()
@@ -368,9 +323,9 @@ class Seen:
             "'mine' is an online method and takes one prompt per class",
         ),
         (
-            {"methods": MethodEntry("batches", "batches", counting, needs=("images",), online=True)},
+            {"methods": MethodEntry("batches", "batches", tpt_lib.zero_shot_predict, needs=("images",))},
             ValueError,
-            "'batches' needs images",
+            "'batches' needs images, but evaluate runs episodic methods on features or views; declare",
         ),
     ],
 )

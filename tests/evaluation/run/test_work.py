@@ -10,7 +10,8 @@ from support.noise_runs import METHODS, NAMES, Noise, OwnClip, content, model, r
 
 import tpt_lib
 from tpt_lib import encode_views
-from tpt_lib.evaluation import ImageFiles
+from tpt_lib.evaluation import ImageFiles, read_run
+from tpt_lib.evaluation.run import work as work_module
 from tpt_lib.evaluation.run.work import Work
 from tpt_lib.methods import MethodEntry
 from tpt_lib.methods.cases import as_cases
@@ -126,6 +127,20 @@ def test_rows_have_the_probabilities_of_the_top_classes(whole):
     assert tuned["zero_shot"]["top5_probs"] == pytest.approx(plain["top5_probs"], abs=1e-5)
     assert tuned["zero_shot"]["probs"] == pytest.approx(want.zero_shot.probs[tuned["top5"]].tolist(), abs=1e-5)
     assert "zero_shot" not in plain
+
+
+def test_views_are_encoded_only_for_methods_that_need_features(tmp_path, monkeypatch):
+    encoded = []
+    monkeypatch.setattr(work_module, "encode_views", lambda *args: encoded.append(args) or encode_views(*args))
+    for methods, count, seconds in (
+        ([brightness], 0, {"views"}),
+        ([brightness, "zero_shot"], 1, {"views", "features"}),
+    ):
+        path = tmp_path / f"{count}.jsonl"
+        run(path, Noise(1), methods=methods)
+        (row,) = read_run(path).rows
+        assert len(encoded) == count
+        assert row["seconds"].keys() - row["methods"].keys() == seconds
 
 
 def overwrite(model, prompts, features):

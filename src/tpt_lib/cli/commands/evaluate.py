@@ -26,6 +26,7 @@ ABOUT = "Evaluate methods on a dataset; the same command resumes a stopped run"
 EXAMPLES = (
     "--dataset noto-v1 --methods zero_shot tpt",
     "--dataset noto-v1 --methods zero_shot tda --order shuffle --seeds 0 1 2",
+    "--dataset noto-v1 --methods tent --batch-size 16",
     "--dataset my/photos --out photos.jsonl --seeds 0 1 2",
     "--dataset imagenet-a --root /data --model ViT-B-16 --pretrained openai --limit 500 --preset dataset",
     "--dataset tiny-bongard --methods prototype tpt",
@@ -56,7 +57,7 @@ def add_options(command: ArgumentParser) -> None:
         "--batch-size",
         type=int,
         metavar="N",
-        help="number of samples given to a method together (default 1, or 8 Bongard problems)",
+        help="number of samples given to a method together (default 1, or 8 Bongard problems); results of tent depend on it",
     )
     command.add_argument(
         "--retry-errors",

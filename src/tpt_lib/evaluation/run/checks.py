@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Literal, get_args
 
@@ -13,7 +13,7 @@ from tpt_lib.evaluation.run.ray_cluster import require_ray
 from tpt_lib.methods.cases import Case
 from tpt_lib.prompts.class_prompts import ClassPrompts
 
-__all__ = ["Backend", "check_batch_size", "check_classes", "check_seeds", "check_workers"]
+__all__ = ["Backend", "check_batch_size", "check_classes", "check_last_batch", "check_seeds", "check_workers"]
 
 Backend = Literal["local", "ray"]
 
@@ -30,6 +30,31 @@ def check_batch_size(caller: str, batch_size: int) -> None:
     """Refuse a batch size below 1."""
     if batch_size < 1:
         raise ValueError(f"{caller}: batch_size must be at least 1, but got {batch_size}")
+
+
+def check_last_batch(smallest: Mapping[str, int], images: int, ranks: int, batch_size: int) -> None:
+    """Refuse a batch size that leaves a rank a batch that is too small.
+
+    Args:
+        smallest: the smallest batch that each method takes.
+        images: number of images.
+        ranks: number of ranks that share them.
+        batch_size: number of images in a batch.
+    """
+    name = max(smallest, key=smallest.__getitem__)
+    shares = sorted({len(range(rank, images, ranks)) for rank in range(min(ranks, images))})
+
+    def too_small(size: int) -> int | None:
+        return next((share for share in shares if (share - 1) % size + 1 < smallest[name]), None)
+
+    if (share := too_small(batch_size)) is not None:
+        better = next((size for size in range(batch_size + 1, images + 1) if too_small(size) is None), None)
+        fewer = ", or use fewer ranks" if ranks > 1 else ""
+        raise ValueError(
+            f"evaluate: {name!r} tunes batch norms, which need the statistics of {smallest[name]} or more images, but with "
+            f"batch_size={batch_size} the last batch of {share} image(s) has {(share - 1) % batch_size + 1}; pass "
+            + (f"more images{fewer}" if better is None else f"another batch_size, such as {better}")
+        )
 
 
 def check_workers(caller: str, num_workers: int | None, backend: str, device: torch.device) -> int:

@@ -9,14 +9,14 @@ from typing import Any
 from typing_extensions import Unpack
 
 from tpt_lib.evaluation.data.eval_set import EvalSet
-from tpt_lib.evaluation.from_store import check_store, first_views, reward_names, store_of_model
+from tpt_lib.evaluation.from_store import check_no_pixels, check_store, first_views, reward_names, store_of_model
 from tpt_lib.evaluation.metrics import require_torchmetrics
 from tpt_lib.evaluation.report import Report
 from tpt_lib.evaluation.run.checks import Backend, check_batch_size, check_classes, check_seeds, check_workers
 from tpt_lib.evaluation.run.distributed import share
 from tpt_lib.evaluation.run.settings import run_settings
 from tpt_lib.evaluation.run.stream_plan import Streams, plan_stream
-from tpt_lib.evaluation.run.work import Work
+from tpt_lib.evaluation.run.work import Work, needed_views
 from tpt_lib.evaluation.run.write_run import write_run
 from tpt_lib.evaluation.run_file import run_header
 from tpt_lib.evaluation.run_lines import check_is_file
@@ -71,9 +71,9 @@ def evaluate(
 ) -> Report:
     """Evaluate one method or several on a dataset, with one encoding of each sample's views for all of them.
 
-    A call with the ``out`` of a run that was stopped or killed resumes it; a finished run is only read. ``batch_size``,
-    ``num_workers`` and ``backend`` affect speed, never results. Online methods, such as ``"tda"``, see the images as a stream
-    in an order that is part of the run; their state is saved next to ``out`` until the run is finished.
+    A call with the ``out`` of a run that was stopped or killed resumes it; a finished run is only read. ``num_workers`` and
+    ``backend`` affect speed, never results. Online methods, such as ``"tda"``, see the images as a stream in an order that is
+    part of the run; their state is saved next to ``out`` until the run is finished.
 
     Args:
         model: the model.
@@ -88,7 +88,8 @@ def evaluate(
         preset: a dataset whose settings the methods take from their authors, such as ``"imagenet-a"``, or ``"dataset"`` for
             the one that is evaluated (default None: the methods' defaults). The run records the settings.
         reward: a pair (model, prompts) of a second CLIP, or a list of pairs, for methods that need a reward.
-        batch_size: number of samples given to a method together (default 1).
+        batch_size: number of samples given to a method together (default 1). Affects speed, never results, except for methods
+            that learn from batches, such as ``"tent"``: with one of these it is part of the run.
         num_workers: number of processes that read images, and make their views if the model is on a CPU (default 2, or 0 if
             the model is on a CPU, where they would take its cores). With Ray, the number of actors, which do all of the work.
         backend: ``"local"`` (default), or ``"ray"`` for a Ray cluster. Under ``torchrun`` each rank takes its share of the
@@ -129,9 +130,13 @@ def evaluate(
     check_seeds("evaluate", seeds)
     check_batch_size("evaluate", batch_size)
     check_classes(prompts, cases, data.classes)
+    if isinstance(data, FeatureStore):
+        check_no_pixels("evaluate", cases)
+    settings = needed_views(cases, settings)
     rank, ranks = share()
     asked: Any = {"order": order, "streams": streams, "backend": backend, "retry_errors": retry_errors}
-    stream = plan_stream(model, data, cases, seeds, max(1, num_workers) if backend == "ray" else ranks, **asked)
+    shares = max(1, num_workers) if backend == "ray" else ranks
+    stream = plan_stream(model, data, cases, seeds, shares, batch_size=batch_size, **asked)
     cases = cases if stream is None else stream.cases
     work = _work(model, data, cases, seeds, settings, strict)
     identity = run_settings(model, data, cases, settings, preset, stream)

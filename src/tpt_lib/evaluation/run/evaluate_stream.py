@@ -1,21 +1,23 @@
 """Evaluate online methods together with episodic ones: one stream per seed, with its state saved next to the rows.
 
 Rows are written in the order of the stream. A resumed run starts from the saved state, or from the first image if there is
-none. Images that have rows and are later than the state are stepped through again and compared with these rows.
+none. Groups of images that have rows and are later than the state are stepped through again and compared with these rows. A
+group of which only some images have rows is computed as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 
 from tpt_lib.evaluation.run.ray_cluster import ray_shares
+from tpt_lib.evaluation.run.stream_groups import Group, groups_of, steps_of
 from tpt_lib.evaluation.run.stream_plan import OnlineCase, Stream
 from tpt_lib.evaluation.run.stream_state import SavedStates, StateFile
-from tpt_lib.evaluation.run.work import Work
+from tpt_lib.evaluation.run.work import Work, needed_views
 from tpt_lib.evaluation.run_file import Header, Row, RunFile, merge_run_files
 
 __all__ = ["stream_rows", "write_streams_on_ray"]
@@ -35,7 +37,7 @@ def stream_rows(
         run: the run file.
         stream: what ``plan_stream`` returned; its states change.
         part: the samples of this rank.
-        batch_size: number of images read together. Online methods step through them one by one.
+        batch_size: number of images read together. Online methods step through them one by one, or in one batch.
         num_workers: number of processes that make views.
 
     Raises:
@@ -43,35 +45,52 @@ def stream_rows(
     """
     if not run.left:
         return
+    work = replace(work, smallest=stream.smallest)
     file = StateFile(run.path, run.header["hash"], stream.initial)
     saved = file.read()
-    online = replace(work, cases=[case for case in work.cases if isinstance(case, OnlineCase)])
     own = set(part)
     for seed in run.left:
         rows = {row["sample"]: row for row in run.rows if row["seed"] == seed}
-        order = [sample for sample in stream.orders[seed] if sample in own]
-        steps = _steps(order, rows, {sample for other, sample in run.failed if other == seed})
+        failed = {sample for other, sample in run.failed if other == seed}
+        steps = steps_of([sample for sample in stream.orders[seed] if sample in own], rows, failed, stream.unit)
         first = next((position for position, sample in steps if sample not in rows), 0)
         known = saved if saved is not None and saved.seed == seed and saved.position <= first else None
         stream.states.update(stream.initial if known is None else known.states)
-        steps = [step for step in steps if known is None or step[0] >= known.position]
-        for is_done, several in groupby(steps, key=lambda step: step[1] in rows):
-            positions = {sample: position for position, sample in several}
-            doing = online if is_done else work
-            items = doing.items(seed, list(positions), num_workers)
-            while group := list(islice(items, batch_size)):
-                new = doing.finish(doing.start(seed, group))
-                for row in new:
-                    row["position"] = positions[row["sample"]]
-                if is_done:
-                    _check_repeated(run, [rows[row["sample"]] for row in new], new)
-                else:
-                    yield new
-                used = [row["position"] for row in new if "error" not in row]
-                if used and file.is_due:
-                    run.sync()
-                    file.write(SavedStates(seed, used[-1] + 1, stream.states))
+        groups = groups_of(steps, rows, 0 if known is None else known.position, batch_size)
+        for group, new in _computed(work, seed, groups, num_workers):
+            _check_repeated(run, rows, new, list(stream.initial))
+            if missing := [row for row in new if row["sample"] not in rows]:
+                yield _written_order(missing, stream.unit)
+            if file.is_due and _is_settled(new, stream.unit):
+                run.sync()
+                file.write(SavedStates(seed, group.end, stream.states))
     file.remove()
+
+
+def _computed(work: Work, seed: int, groups: Sequence[Group], num_workers: int) -> Iterator[tuple[Group, list[Row]]]:
+    """Yield each group with its rows. Only the online methods run on a group that is done."""
+    cases = [case for case in work.cases if isinstance(case, OnlineCase)]
+    online = replace(work, cases=cases, views=needed_views(cases, work.views))
+    for is_done, several in groupby(groups, key=lambda group: group.is_done):
+        doing, chosen = online if is_done else work, list(several)
+        items = doing.items(seed, [sample for group in chosen for sample in group.positions], num_workers)
+        for group in chosen:
+            rows = doing.finish(doing.start(seed, list(islice(items, len(group.positions)))))
+            for row in rows:
+                row["position"] = group.positions[row["sample"]]
+            yield group, rows
+
+
+def _written_order(rows: list[Row], unit: int) -> list[Row]:
+    """Return the rows of a group as they are written. If images are learned from together, errors come first, so that a kill
+    never leaves a result without the errors of its batch, which then is the same when it is computed again."""
+    return sorted(rows, key=lambda row: "error" not in row) if unit > 1 else rows
+
+
+def _is_settled(rows: list[Row], unit: int) -> bool:
+    """Return whether no image of a group will be tried again, so that the state after it can be saved."""
+    used = ["error" not in row for row in rows]
+    return any(used) and (unit > 1 or used[-1])
 
 
 def write_streams_on_ray(out: Path, header: Header, work: Work, stream: Stream, ranks: int, batch_size: int) -> None:
@@ -100,34 +119,20 @@ def _write_share(out: Path, header: Header, work: Work, stream: Stream, ranks: i
             run.append(rows)
 
 
-def _steps(order: list[int], rows: dict[int, Row], failed: set[int]) -> list[tuple[int, int]]:
-    """Return positions and samples to step through, up to the last one without a row.
-
-    An image with an error is never tried again once a later image was used, since the methods continued without it.
-    """
-    used = [position for position, sample in enumerate(order) if "methods" in rows.get(sample, {})]
-    last_used = used[-1] if used else -1
-    steps = [
-        (position, sample)
-        for position, sample in enumerate(order)
-        if "error" not in rows.get(sample, {}) and (sample not in failed or position > last_used)
-    ]
-    while steps and steps[-1][1] in rows:
-        steps.pop()
-    return steps
-
-
-def _check_repeated(run: RunFile, old: list[Row], new: list[Row]) -> None:
-    """Refuse images that give different results than the rows of the run."""
-    for before, after in zip(old, new, strict=True):
+def _check_repeated(run: RunFile, rows: Mapping[int, Row], new: list[Row], names: Sequence[str]) -> None:
+    """Refuse images to which the methods of these names give different results than in the rows of the run."""
+    for after in new:
+        before = rows.get(after["sample"])
+        if before is None:
+            continue
         where = f"evaluate: sample {after['sample']} of seed {after['seed']} has a row in {str(run.path)!r}, "
         if "error" in after:
             raise ValueError(
                 f"{where}but can no longer be used: {after['error']}. The state after it cannot be computed; restore the "
                 "image, or pass another `out`"
             )
-        for name, said in after["methods"].items():
-            kept = before["methods"][name]
+        for name in names:
+            said, kept = after["methods"][name], before["methods"][name]
             if max(abs(said[key] - kept[key]) for key in ("confidence", "entropy")) > TOLERANCE:
                 raise ValueError(
                     f"{where}but {name!r} now gives it {said['confidence']:.4f} instead of {kept['confidence']:.4f}. Images, "

@@ -15,10 +15,12 @@ from torch import Tensor
 from tpt_lib.content import digest
 from tpt_lib.evaluation.data.eval_set import EvalSet
 from tpt_lib.evaluation.data.orders import sample_order
+from tpt_lib.evaluation.run.checks import check_last_batch
 from tpt_lib.features.store import FeatureStore
 from tpt_lib.methods.base import OnlineMethod
 from tpt_lib.methods.cases import Case
 from tpt_lib.methods.stream import as_online, state_tensors
+from tpt_lib.methods.tent import smallest_batch
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts
@@ -39,16 +41,19 @@ class OnlineCase(Case):
         self,
         model: ClipLike,
         features: Sequence[Tensor],
-        views: Sequence[Tensor],  # noqa: ARG002
+        views: Sequence[Tensor],
         similarities: Sequence[Sequence[Tensor]] = (),  # noqa: ARG002
     ) -> Prediction:
-        """Step through B images, one by one and in order."""
+        """Step through B images: one by one and in order, or in one batch of plain images, as the method needs."""
+        if self.needs_batches:
+            return self._step(model, torch.stack([one[0] for one in views]), (len(views),))
+        each = views if self.needs_views else features
+        return Prediction.stack([self._step(model, one.clone(), ()) for one in each])
+
+    def _step(self, model: ClipLike, given: Tensor, batch: tuple[int, ...]) -> Prediction:
         prompts: Any = self.prompts
-        found = []
-        for one in features:
-            self.states[self.name], said = self.method.step(model, prompts, self.states[self.name], one.clone())
-            found.append(self._checked(said, ()))
-        return Prediction.stack(found)
+        self.states[self.name], found = self.method.step(model, prompts, self.states[self.name], given)
+        return self._checked(found, batch)
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class Stream:
         initial: the states at the start of a stream, by method.
         states: the states after the images so far, by method.
         identity: what the run file records.
+        unit: number of images that the methods learn from together: the batch size if one of them takes batches, else 1.
+        smallest: the smallest batch that a method takes.
     """
 
     cases: list[Case]
@@ -68,6 +75,8 @@ class Stream:
     initial: dict[str, Any]
     states: dict[str, Any]
     identity: dict[str, Any]
+    unit: int
+    smallest: int
 
 
 def plan_stream(
@@ -77,6 +86,7 @@ def plan_stream(
     seeds: Sequence[int],
     ranks: int,
     *,
+    batch_size: int,
     order: str | None,
     streams: Streams | None,
     backend: str,
@@ -90,13 +100,14 @@ def plan_stream(
         cases: the methods.
         seeds: seeds of the views and of the order.
         ranks: number of ranks. Each has a stream of its own over its share.
+        batch_size: number of images in a batch, for methods that take batches.
         order: name of the order (default None: ``"shuffle"``); see ``sample_order``.
         streams: ``"per-rank"`` if more than one rank is wanted.
         backend: where the work is done.
         retry_errors: whether samples with an error are to be tried again.
 
     Raises:
-        ValueError: if an option does not fit the methods.
+        ValueError: if an option does not fit the methods, or a batch would be too small.
         TypeError: if the state of a method cannot be saved.
     """
     names = [case.name for case in cases if case.entry.online]
@@ -110,11 +121,17 @@ def plan_stream(
     all_cases = [
         _online(case, math.ceil(len(dataset) / ranks), states) if case.entry.online else case for case in cases
     ]
-    initial = {case.name: _initial(model, case) for case in all_cases if isinstance(case, OnlineCase)}
+    online = [case for case in all_cases if isinstance(case, OnlineCase)]
+    initial = {case.name: _initial(model, case) for case in online}
+    smallest = {case.name: smallest_batch(case.method, model) for case in online}
+    check_last_batch(smallest, len(dataset), ranks, batch_size)
     identity: dict[str, Any] = {"order": order, "digest": digest(map(torch.tensor, orders.values()))}
     if ranks > 1:
         identity |= {"streams": streams, "ranks": ranks}
-    return Stream(all_cases, orders, initial, states, identity)
+    unit = 1
+    if any(case.needs_batches for case in online):
+        unit = identity["batch_size"] = batch_size
+    return Stream(all_cases, orders, initial, states, identity, unit, max(smallest.values()))
 
 
 def _online(case: Case, images: int, states: dict[str, Any]) -> OnlineCase:

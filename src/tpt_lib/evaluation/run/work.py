@@ -40,7 +40,8 @@ class Started:
 class Work:
     """Turn samples into rows. It can be pickled if its model, methods and samples can; caches are not.
 
-    ``samples`` is a dataset, or a store of its features, in which the reward models have the names ``reward_names``.
+    ``samples`` is a dataset, or a store of its features, in which the reward models have the names ``reward_names``. If fewer
+    than ``smallest`` images of a group can be used, none of them is.
     """
 
     model: ClipLike
@@ -50,6 +51,7 @@ class Work:
     strict: bool
     root: str | None = None
     reward_names: tuple[str, ...] = ()
+    smallest: int = 1
 
     def __call__(self, seed: int, samples: list[int]) -> list[Row]:
         """Return the rows of samples, computed in this process."""
@@ -84,11 +86,17 @@ class Work:
         for item in group:
             if item.pixels is not None:
                 make_views(item, self._specs, replace(self.views, seed=seed), self.device)
-        if self.strict and (bad := next((item for item in group if item.error), None)):
+        bad, good = [item for item in group if item.error], [item for item in group if not item.error]
+        if len(good) < self.smallest:
+            for item in good:
+                item.error = (
+                    f"ValueError: a batch needs {self.smallest} or more images, but only {len(good)} can be used"
+                )
+            bad, good = [*bad, *good], []
+        if self.strict and bad:
             raise ValueError(
-                f"evaluate: sample {bad.sample} cannot be used: {bad.error}; strict=False records it as a row"
+                f"evaluate: sample {bad[0].sample} cannot be used: {bad[0].error}; strict=False records it as a row"
             )
-        good = [item for item in group if not item.error]
         return Started(seed, group, self._predictions(good, clock) if good else {}, clock)
 
     def finish(self, started: Started) -> list[Row]:
@@ -114,11 +122,14 @@ class Work:
 
     def _predictions(self, items: list[Item], clock: Clock) -> dict[str, Prediction]:
         """Return the predictions of each method."""
-        clock.mark("features")
+        encoded = any(case.needs_features for case in self.cases)
+        if encoded:
+            clock.mark("features")
         views = [item.views.to(self.device) for item in items]
         features = [
             encode_views(self.model, made) if item.features is None else item.features.to(self.device)
             for item, made in zip(items, views, strict=True)
+            if encoded
         ]
         judged: list[list[Tensor]] = [[] for _ in items]
         if rewards := rewards_of(self.cases):
@@ -136,6 +147,11 @@ class Work:
         if item.features is not None:
             return feature_similarities(rewards, item.reward_features, [self.device] * len(rewards))
         return similarities(rewards, [each.to(self.device) for each in item.reward_views])
+
+
+def needed_views(cases: Sequence[Case], views: ViewSettings) -> ViewSettings:
+    """Return the settings of the views that methods use: only the plain image if all of them take batches of images."""
+    return replace(views, n_views=1) if all(case.needs_batches for case in cases) else views
 
 
 def _on_cpu(found: dict[str, Prediction]) -> dict[str, list[MethodResult]]:
