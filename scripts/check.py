@@ -25,6 +25,7 @@ CHECKS = {
         ["scripts/methods.py", "--check"],
         ["scripts/costs.py", "--check"],
         ["scripts/readme.py", "--check"],
+        ["scripts/train_tiny/card.py", "--check"],
         ["scripts/site.py"],
         ["scripts/notebooks.py", "--check"],
     ],

@@ -15,13 +15,13 @@ import torch
 
 import tpt_lib as tpt
 from tpt_lib.evaluation.data.orders import shuffled_order
+from tpt_lib.evaluation.data.registry import STYLES
 from tpt_lib.evaluation.metrics import calibration_error
 from tpt_lib.evaluation.profiling import measured
 from tpt_lib.evaluation.run_file import Run
 from tpt_lib.evaluation.run_summary import correct_answers
 from tpt_lib.evaluation.significance import paired_counts
 from tpt_lib.methods import MethodEntry
-from tpt_lib.tiny.drawings import STYLES
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests")]
 from method_tables import BASELINE, COSTLY

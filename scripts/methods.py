@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import Any
 
 import tpt_lib
+from tpt_lib.evaluation.data.registry import STYLES
 from tpt_lib.evaluation.published import follower_numbers
 from tpt_lib.methods import MethodEntry, OnlineMethod
-from tpt_lib.tiny.drawings import STYLES
 
 sys.path.append(str(Path(__file__).parent))
 from method_tables import on_drawings

@@ -37,7 +37,8 @@ def page(text: str, found: dict[str, Any]) -> str:
         for name, title in MODELS.items()
         for row in found[name]
     ]
-    return with_tables(PAGE, text, {"shortlist": Table(tuple(rows)).to_markdown()})
+    note = f"{found['images']} images each, learning rate {found['learning rate']:g}."
+    return with_tables(PAGE, text, {"shortlist": f"{Table(tuple(rows)).to_markdown()}\n\n{note}"})
 
 
 def main() -> int:

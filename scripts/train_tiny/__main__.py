@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from card import write_card
+from card import NUMBERS, PAGE, ROOT, WEIGHTS, write_card
 from drawings import ELSEWHERE, HELD_OUT, Drawings, make_drawings, on_white
 from measure import drawn_elsewhere, measure, measure_bongard, measure_settings, with_seed
 from PIL import Image
@@ -21,7 +21,6 @@ from train import GENERIC, TOLD, train_seed
 import tpt_lib
 from tpt_lib.tiny.drawings import COLUMNS, PIXELS
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tpt_lib" / "tiny"
 
 
@@ -40,8 +39,7 @@ def main() -> None:
     first = args.seeds[0]
     with ProcessPoolExecutor(len(args.seeds), get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         list(pool.map(train_seed, args.seeds, [args.cache] * len(args.seeds)))
-        weights = PACKAGE / "weights.safetensors"
-        weights.write_bytes((args.cache / f"seed-{first}.safetensors").read_bytes())
+        WEIGHTS.write_bytes((args.cache / f"seed-{first}.safetensors").read_bytes())
         settings = pool.submit(with_seed, measure_settings, first, args.cache)
         data = [
             *(tpt_lib.load_tiny_drawings(style) for style in HELD_OUT),
@@ -49,10 +47,15 @@ def main() -> None:
         ]
         rows = [(seed, pool.submit(with_seed, measure, seed, args.cache, each)) for seed in args.seeds for each in data]
         bongard = pool.submit(with_seed, measure_bongard, first, args.cache)
-        found = [{"seed": seed, **row.result()} for seed, row in rows], settings.result(), bongard.result()
+        measured = {
+            "rows": [{"seed": seed, **row.result()} for seed, row in rows],
+            "settings": settings.result(),
+            "bongard": bongard.result(),
+        }
     minutes = (time.perf_counter() - start) / 60
-    card = write_card(*found, len(drawings.names), weights.stat().st_size, minutes)
-    (ROOT / "docs" / "tiny.md").write_text(card, encoding="utf-8")
+    found = {**json.loads(NUMBERS.read_text(encoding="utf-8")), "minutes": minutes, **measured}
+    NUMBERS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(write_card(found), encoding="utf-8")
 
 
 def write_names(drawings: Drawings) -> None:

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+SMALLEST = 0.12  # area of a crop, relative to the drawing
 LUMA = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
 # the columns of ``augment``'s second result: what was done to a drawing, which captions may say
 DONE = ("close", "mirrored", "turned", "colored ground", "recolored", "gray", "ink", "lines", "blurred", "negative")
@@ -34,7 +35,7 @@ def augment(
         return torch.rand(n, generator=generator) < p * strength
 
     cut, turned, mirrored = chance(0.75), chance(0.35), chance(0.5)
-    area = torch.where(cut, uniform(1 - 0.88 * strength, 1.0), uniform(0.85, 1.3))
+    area = torch.where(cut, uniform(1 - (1 - SMALLEST) * strength, 1.0), uniform(0.85, 1.3))
     ratio = uniform(-0.3, 0.3).exp()
     angle = torch.where(turned, uniform(-0.45, 0.45), torch.zeros(n))
     wide, high = (area * ratio).sqrt(), (area / ratio).sqrt()

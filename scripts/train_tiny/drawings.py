@@ -28,6 +28,7 @@ HELD_OUT = {"noto-v1": "1.2.5", "emojione-monotone": "1.2.1", "fluent-emoji-high
 ELSEWHERE = {"openmoji": "1.2.29"}  # measured on, and not shipped: CC-BY-SA
 NAMES = ("emoji.json", "16.0.0")
 SIDE = 128  # pixels of a drawing
+WORDS = 2  # of a name, at most
 
 GROUPS = ("Animals & Nature", "Food & Drink", "Travel & Places", "Activities", "Objects")
 # Names too close to another one to tell apart in a small drawing, or told apart by color alone.
@@ -99,7 +100,7 @@ def _make(cache: Path) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Tens
     for known in read_json(fetch(*NAMES, cache), "emoji.json"):
         name, code = known["name"], known["codes"].lower().replace(" ", "-")
         spelled = name.replace("’", "'").lower()
-        if known["group"] not in GROUPS or len(name.split()) > 2 or DROPPED.fullmatch(name) or spelled in names:
+        if known["group"] not in GROUPS or len(name.split()) > WORDS or DROPPED.fullmatch(name) or spelled in names:
             continue
         slugs = _slugs(code, name, icons, points)
         svgs = {style: _svg(each, slugs) for style, each in icons.items()}

@@ -17,6 +17,7 @@ from tpt_lib.tiny.drawings import PIXELS
 from tpt_lib.tiny.model import unpack
 
 CHOSEN_ON = "noto-v1"
+PROBLEMS = 600  # Bongard problems
 Methods = dict[str, Any]
 
 
@@ -76,7 +77,6 @@ def measure(model: Any, folder: Path, data: tpt_lib.EvalSet) -> dict[str, Any]:
         **{method: found[method]["top1"] for method in METHODS},
         "fixed": paired["only_a"],
         "broken": paired["only_b"],
-        "p": paired["p"],
         "ece": found["zero-shot"]["ece15"],
         "ece_tpt": found["TPT"]["ece15"],
     }
@@ -91,7 +91,7 @@ def measure_settings(model: Any, folder: Path) -> dict[str, float]:
 
 def measure_bongard(model: Any, folder: Path) -> dict[str, float]:
     """Return the accuracy on problems of the embedded drawings, and half of its 95% interval."""
-    problems = tpt_lib.load_tiny_bongard(0, n=600)
+    problems = tpt_lib.load_tiny_bongard(0, n=PROBLEMS)
     methods = {"TPT": tpt_lib.bongard_tpt, "prototype": tpt_lib.bongard_prototype}
     report = tpt_lib.evaluate_bongard(model, problems, methods, out=folder / "bongard.jsonl")
     found = {row["method"]: row["top1"] for row in report.rows()}

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
-from tpt_lib.tiny.model import CONTEXT, SIZE, new_clip, pack
+from tpt_lib.tiny.model import ARCHITECTURE, CONTEXT, SIZE, new_clip, pack
 
 STEPS, BATCH = 4000, 64
 PASSES, TEXT_STEPS, NOISE = 24, 700, 0.005
@@ -71,7 +71,7 @@ def train(drawings: Drawings, seed: int, *, shorter: int = 1) -> Any:
 
 def train_images(tower: Any, pixels: tuple[Tensor, Tensor], k: int, generator: torch.Generator, steps: int) -> None:
     """Train stage 1: cosine softmax over free vectors, one per name, shared by all styles."""
-    vectors = torch.nn.Parameter(0.05 * torch.randn(k, 192, generator=generator))
+    vectors = torch.nn.Parameter(0.05 * torch.randn(k, ARCHITECTURE["embed_dim"], generator=generator))
     scale = torch.nn.Parameter(torch.tensor(math.log(12.0)))
     tower.train().to(memory_format=torch.channels_last)
     kernels = [weight for weight in tower.parameters() if weight.ndim == 4 and weight.shape[1] > 3]

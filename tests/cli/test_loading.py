@@ -10,6 +10,7 @@ import tpt_lib
 from tpt_lib.cli.loading import methods_of
 from tpt_lib.cli.parser import parser
 from tpt_lib.evaluation import read_run
+from tpt_lib.evaluation.data.registry import EMBEDDED
 
 NAMES = ["cat", "dog", "hot dog"]
 
@@ -41,6 +42,15 @@ def test_a_model_there_is_not(capsys):
     code, _, (error,) = ran(capsys, "classify a.png --classes cat dog --model ViT-B-61 --pretrained openai")
     assert code == 2
     assert "ViT-B-16" in error
+
+
+def test_a_dataset_there_is_not(capsys):
+    code, _, (error,) = ran(capsys, "evaluate --dataset xyz")
+    assert code == 2
+    assert f"embedded one: {', '.join(EMBEDDED)}" in error
+    code, _, (error,) = ran(capsys, "evaluate --dataset noto-v2")
+    assert code == 2
+    assert "did you mean 'noto-v1'" in error
 
 
 def test_a_preset_changes_the_settings(capsys, tmp_path):

@@ -87,10 +87,65 @@ def test_a_tag_that_contradicts_its_architecture_is_refused(small_open_clip, mon
 
 
 def test_openai_weights_get_quick_gelu():
-    from tpt_lib.models.open_clip import _activation
+    from tpt_lib.models.open_clip_weights import activation
 
-    assert _activation("ViT-B-16", "openai", None) is True
-    assert _activation("ViT-B-16", "laion2b_s34b_b88k", None) is False
+    assert activation("ViT-B-16", "openai", None) is True
+    assert activation("ViT-B-16", "laion2b_s34b_b88k", None) is False
+
+
+def unreachable(*_, **__):
+    try:
+        raise ConnectionRefusedError("no route to host.")
+    except ConnectionRefusedError as error:
+        raise FileNotFoundError("Failed to download file. Last error: …") from error  # as open_clip does
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "instead"),
+    [
+        (
+            ("ViT-B-16", "openai"),
+            "the weights 'openai' of 'ViT-B-16', from timm/vit_base_patch16_clip_224.openai,",
+            "download them elsewhere and pass pretrained=FILE, quick_gelu=True.",
+        ),
+        (
+            ("ViT-B-16-SigLIP", "webli"),
+            "the weights 'webli' of 'ViT-B-16-SigLIP', from timm/ViT-B-16-SigLIP,",
+            "download them elsewhere and pass pretrained=FILE, image_spec=….",
+        ),
+        (("hf-hub:some/model",), "'hf-hub:some/model'", "download it elsewhere and pass 'local-dir:FOLDER'."),
+    ],
+    ids=["openai", "siglip", "hub"],
+)
+def test_weights_that_cannot_be_fetched(monkeypatch, arguments, what, instead):
+    for name in ("download_pretrained", "download_pretrained_from_hf"):
+        monkeypatch.setattr(f"open_clip.factory.{name}", unreachable)
+    with pytest.raises(ConnectionError) as caught:
+        tpt_lib.load_open_clip(*arguments)
+    assert str(caught.value) == (
+        f"load_open_clip: {what} could not be fetched (no route to host). Connect to the network, or {instead} load_tiny() "
+        "loads a small model without a download"
+    )
+
+
+def test_a_tokenizer_that_cannot_be_fetched(small_open_clip, monkeypatch):
+    _, path = small_open_clip
+    monkeypatch.setattr("open_clip.get_tokenizer", unreachable)
+    with pytest.raises(ConnectionError, match=r"tokenizer of 'small' could not be fetched \(no route.*pass tokenizer="):
+        tpt_lib.load_open_clip("small", path)
+    assert tpt_lib.load_open_clip("small", path, tokenizer=clip_tokenizer()).name == "small small.pt"
+
+
+def test_other_errors_of_open_clip_are_passed_on(small_open_clip, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("the checksum does not match")
+
+    monkeypatch.setattr("open_clip.factory.download_pretrained", broken)
+    with pytest.raises(RuntimeError, match="checksum"):
+        tpt_lib.load_open_clip("ViT-B-16", "openai")
+    monkeypatch.setattr("open_clip.create_model", lambda *_, **__: unreachable())
+    with pytest.raises(FileNotFoundError, match="Last error"):
+        tpt_lib.load_open_clip("small", small_open_clip[1])
 
 
 def test_mixed_precision():

@@ -121,6 +121,21 @@ def test_a_stale_page_of_methods_is_noticed(tmp_path, monkeypatch, capsys):
     assert methods.main() == 0
 
 
+def test_the_card_is_what_the_settings_and_the_measurements_say(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "scripts/train_tiny")
+    card = script("card", "scripts/train_tiny")
+    found = json.loads(card.NUMBERS.read_text())
+    assert card.PAGE.read_text() == card.write_card(found), "run python scripts/train_tiny/card.py"
+    for name, value in {"STEPS": 987, "SMALLEST": 0.345, "PROBLEMS": 876, "WORDS": 765, "SPREAD": 0.0654}.items():
+        monkeypatch.setattr(card, name, value)
+    changed = card.write_card(found | {"minutes": 543, "trained embeddings": [43.2, 32.1]})
+    for words in ("987 steps", "34% of the area", "n=876", "765 words", "of 0.0654", "543 minutes", "43.2 and 32.1"):
+        assert words in changed
+    monkeypatch.setattr("sys.argv", ["card.py", "--check"])
+    assert card.main() == 1
+    assert "stale" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_type_error_in_what_users_copy_is_noticed():
     examples = script("examples")

@@ -10,7 +10,7 @@ LISTED = """
 types content text_files html_tables objectives prediction
 
 models.protocol models.identity models.kept_parts models.structural_copy models.causal_towers models.module_clip
-models.weights_files models.open_clip models.openai models.transformers models.wrap models
+models.weights_files models.open_clip_weights models.open_clip models.openai models.transformers models.wrap models
 
 views.reading views.seeding views.devices views.preprocessing views.crops_batched views.crops
 views.augmix_parameters views.augmix_operations views.augmix_batched views.augmix views.settings views.augment views

@@ -7,6 +7,9 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
+import zipfile
+from email import message_from_bytes
 from types import ModuleType
 
 import pytest
@@ -144,6 +147,23 @@ def test_the_sdist_has_all_that_the_tests_read(built):
     files += [path for path in ROOT.glob("*") if path.suffix in (".md", ".cff", ".toml", ".py")]
     wanted = {path.relative_to(ROOT).as_posix() for path in files if not IGNORED & set(path.parts)}
     assert wanted - packed == set()
+
+
+@pytest.mark.slow
+def test_the_index_gets_the_readme_with_absolute_links(built):
+    with zipfile.ZipFile(built[1]) as wheel:
+        metadata = wheel.read(f"tpt_lib-{tpt_lib.__version__}.dist-info/METADATA")
+    text = message_from_bytes(metadata).get_payload(decode=True).decode()
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+    page, raw = f"{source}/blob/main/", source.replace("github.com", "raw.githubusercontent.com") + "/main/"
+    found = re.findall(r"(!?)\[[^\]]*\]\(([^)]*)\)", text)
+    assert [link for _, link in found if not link.startswith("https://")] == []
+    assert [link.startswith(raw) for image, link in found if image] == [True]
+    ours = [link.removeprefix(page).removeprefix(raw) for _, link in found if link.startswith((page, raw))]
+    assert len(ours) > 20
+    assert [link for link in ours if link.startswith("#") or not (ROOT / link.partition("#")[0]).exists()] == []
+    back = text.replace(f"{page}README.md#", "#").replace(page, "").replace(raw, "")
+    assert back.strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()  # nothing else differs
 
 
 @pytest.mark.slow

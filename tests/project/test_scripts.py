@@ -209,7 +209,9 @@ def test_the_table_of_shortlists_is_that_of_the_measurement():
     text, found = shortlist.PAGE.read_text(), json.loads(shortlist.NUMBERS.read_text())
     assert shortlist.page(text, found) == text, "run python scripts/shortlists.py --tables"
     found["drawings"][0]["same class"] = 0.123
+    found["images"] = 77
     assert "12%" in shortlist.page(text, found)
+    assert "77 images each" in shortlist.page(text, found)
 
 
 def test_the_tables_of_methods_are_those_of_the_measurement():

@@ -41,6 +41,11 @@ def test_files_parse(path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_packages_come_from_one_index(path):
+    assert not re.search(r"(?i)index[-_]url|find[-_]links", path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_runs_what_exists_and_may_only_read(path):
     found = read(path)
     assert found["permissions"] == {"contents": "read"}

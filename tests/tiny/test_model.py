@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tpt_lib
-from tpt_lib.tiny.drawings import STYLES
+from tpt_lib.evaluation.data.registry import STYLES
 from tpt_lib.tiny.model import FOLDER, known, new_clip, pack, strange_words, unpack
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 import tpt_lib as tpt
 from tpt_lib.app.stored import Sample, ServedStore, read_sample
 from tpt_lib.app.words import NamedModel
-from tpt_lib.tiny.drawings import STYLES
+from tpt_lib.evaluation.data.registry import STYLES
 from tpt_lib.views.reading import read_encoded
 
 MAX_CLASSES, MAX_NAME = 1000, 200  # names, and characters of a name

@@ -10,13 +10,10 @@ import tpt_lib as tpt
 from tpt_lib.cli.loading import classes_of
 from tpt_lib.cli.options import refuse
 from tpt_lib.evaluation.data.bongard_hoi import Problem
-from tpt_lib.evaluation.data.registry import ENTRIES
+from tpt_lib.evaluation.data.registry import EMBEDDED, ENTRIES, STYLES
 from tpt_lib.evaluation.data.subsets import take_evenly
-from tpt_lib.tiny.drawings import STYLES
 
-__all__ = ["EMBEDDED", "dataset_of", "has_name", "has_problems", "load_embedded"]
-
-EMBEDDED = (*STYLES, "tiny-bongard")
+__all__ = ["dataset_of", "has_name", "has_problems", "load_embedded"]
 
 
 def dataset_of(args: Namespace) -> Any:

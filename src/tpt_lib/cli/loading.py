@@ -18,6 +18,7 @@ from tpt_lib.text_files import read_text
 __all__ = [
     "classes_of",
     "methods_of",
+    "model_and_prompts_of",
     "model_of",
     "named_models_of",
     "prompts_of",
@@ -64,6 +65,15 @@ def rewards_of(args: Namespace, names: Sequence[str], template: str) -> dict[str
 def reward_of(args: Namespace, text: str) -> Any:
     """Return a model of ``--reward``, such as ``ViT-L-14:openai``, on the device of the main model."""
     return _loaded(args, *_name_and_tag(text))
+
+
+def model_and_prompts_of(
+    args: Namespace, names: Any, template: str, dataset: str | None = None
+) -> tuple[Any, tpt.ClassPrompts, dict[str, Any]]:
+    """Return the model, its prompts, and the keywords of ``settings_of`` and ``rewards_of`` that go with them."""
+    model = model_of(args)
+    prompts = prompts_of(args, model, names, template)
+    return model, prompts, settings_of(args, dataset) | rewards_of(args, prompts.names, template)
 
 
 def settings_of(args: Namespace, dataset: str | None = None) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace, _ActionsContainer
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 __all__ = [
     "add_common",
+    "add_data_and_model",
     "add_dataset",
     "add_device",
+    "add_methods",
     "add_model",
     "add_prompts",
     "add_seed",
@@ -23,6 +25,27 @@ def add_common(command: ArgumentParser) -> None:
     """Add the options of every command."""
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def add_data_and_model(command: ArgumentParser, *, methods: bool = True) -> None:
+    """Add the options for a dataset, its views and a model, and for the prompts and settings of ``methods``."""
+    add_dataset(command)
+    if methods:
+        add_prompts(command)
+    add_views(command)
+    if methods:
+        add_settings(command)
+    add_model(command)
+
+
+def add_methods(command: ArgumentParser, default: Sequence[str], more: str = "") -> None:
+    """Add ``--methods`` for ``methods_of``, whose help names the default and has ``more`` at its end."""
+    command.add_argument(
+        "--methods",
+        nargs="+",
+        metavar="NAME",
+        help=f"names from 'tpt-lib methods', or 'all' (default: {' '.join(default)}){more}",
+    )
 
 
 def add_model(command: ArgumentParser) -> None:

@@ -104,7 +104,7 @@ def map_tensors(path: Path, *names: str) -> tuple[dict[str, Tensor], dict[str, s
 
 
 def _mapped(mapped: mmap.mmap, start: int, *, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
-    """Return a tensor of a mapped file, whose header describes it. safetensors does the same in twice the time."""
+    """Return a tensor of a mapped file, whose header describes it. safetensors does the same more slowly."""
     first, end = data_offsets
     kind = DTYPES[dtype]
     count = math.prod(shape)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import pickle
-import warnings
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -14,8 +11,9 @@ from torch import Tensor, nn
 
 from tpt_lib.models.causal_towers import resblock_tower
 from tpt_lib.models.module_clip import ModuleClip, TokenizerLike, as_tokenizer
+from tpt_lib.models.open_clip_weights import activation, create, known_name, known_weights, tokenizer_of, weights_files
 from tpt_lib.models.protocol import CausalTower, ImageSpec
-from tpt_lib.models.weights_files import check_weights, weights_in
+from tpt_lib.models.weights_files import check_weights
 
 __all__ = ["load_open_clip"]
 
@@ -49,9 +47,8 @@ def load_open_clip(
 
     Raises:
         ValueError: if the architecture or the weights are unknown, do not fit each other, or could run code.
+        ConnectionError: if the weights or the tokenizer have to be downloaded and cannot be.
     """
-    import open_clip
-
     if not isinstance(name, str):
         raise TypeError(f"load_open_clip: name must be a string, such as 'ViT-B-16', but got {name!r}")
     own = name.startswith(("local-dir:", "hf-hub:"))
@@ -60,92 +57,17 @@ def load_open_clip(
             f"load_open_clip: {name!r} holds its own weights, so pretrained={str(pretrained)!r} has no effect"
         )
     if not own:
-        name = _known_name(name)
-        pretrained = _known_weights(name, pretrained)
-        quick_gelu = _activation(name, str(pretrained), quick_gelu)
-    for file in _weights_files(name, pretrained):
+        name = known_name(name)
+        pretrained = known_weights(name, pretrained)
+        quick_gelu = activation(name, str(pretrained), quick_gelu)
+    for file in weights_files(name, pretrained):
         check_weights("load_open_clip", file)
     if quick_gelu is not None:
         kwargs["quick_gelu"] = quick_gelu
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "QuickGELU mismatch")  # settled above
-            module = open_clip.create_model(
-                name, None if own else str(pretrained), weights_only=True, require_pretrained=True, **kwargs
-            )
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"load_open_clip: refused to load the weights {str(pretrained or name)!r}, because the file is broken or holds "
-            "objects that could run code; pass safetensors or a state dict of tensors"
-        ) from error
-    except (RuntimeError, AttributeError, AssertionError, KeyError, StopIteration) as error:  # not weights of this kind
-        if isinstance(error, RuntimeError) and "state_dict" not in str(error):
-            raise
-        raise ValueError(
-            f"load_open_clip: the weights {str(pretrained or name)!r} do not fit {name!r}. {type(error).__name__}: {error}"
-        ) from error
-    wrapped = wrap_open_clip(module, tokenizer or open_clip.get_tokenizer(name), image_spec)
+    module = create(name, None if own else str(pretrained), kwargs)
+    wrapped = wrap_open_clip(module, tokenizer or tokenizer_of(name), image_spec)
     assert wrapped is not None
     return replace(wrapped, name=f"{name} {Path(str(pretrained or '')).name}".strip())
-
-
-def _known_name(name: str) -> str:
-    """Return the name as open_clip spells it."""
-    import open_clip
-
-    names = open_clip.list_models()
-    clean = name.replace("/", "-")
-    if clean not in names:
-        near = difflib.get_close_matches(clean.lower(), [n.lower() for n in names], n=4, cutoff=0.5)
-        hint = [n for n in names if n.lower() in near]
-        raise ValueError(
-            f"load_open_clip: open_clip has no architecture {name!r}; near matches are {', '.join(hint) or 'none'}. "
-            "open_clip.list_models() lists all; for a folder, write 'local-dir:path'"
-        )
-    return clean
-
-
-def _known_weights(name: str, pretrained: str | Path | None) -> str | Path:
-    """Return the weights if they are a tag of the architecture or a file."""
-    import open_clip
-
-    tags = ", ".join(open_clip.list_pretrained_tags_by_model(name)) or "none"
-    if pretrained is None:
-        raise ValueError(
-            f"load_open_clip: pretrained is missing. Pass a checkpoint file or one of the tags of {name}: {tags}. "
-            f"For random weights, use wrap(open_clip.create_model({name!r}))"
-        )
-    if not (open_clip.is_pretrained_cfg(name, str(pretrained)) or Path(pretrained).is_file()):
-        raise ValueError(
-            f"load_open_clip: {str(pretrained)!r} is neither a file nor a tag of {name}; its tags are {tags}"
-        )
-    return pretrained
-
-
-def _weights_files(name: str, pretrained: str | Path | None) -> list[Path]:
-    """Return the local files that the weights are read from; an empty list for a tag or a hub id."""
-    if name.startswith("local-dir:"):
-        return weights_in(Path(name.removeprefix("local-dir:")))
-    import open_clip
-
-    tag = name.startswith("hf-hub:") or open_clip.is_pretrained_cfg(name, str(pretrained))
-    return [] if tag else [Path(str(pretrained))]
-
-
-def _activation(name: str, tag: str, asked: bool | None) -> bool | None:
-    """Return whether to use QuickGELU: as asked, else as the tag says, else None for the architecture's setting."""
-    import open_clip
-
-    if asked is not None or not open_clip.is_pretrained_cfg(name, tag):
-        return asked
-    of_tag = bool(open_clip.get_pretrained_cfg(name, tag).get("quick_gelu", False))
-    of_name = bool(open_clip.get_model_config(name).get("quick_gelu", False))
-    if of_name and not of_tag:
-        raise ValueError(
-            f"load_open_clip: the architecture {name!r} has QuickGELU and the tag {tag!r} is registered without it; "
-            "pass quick_gelu=True or quick_gelu=False, whichever the weights were trained with"
-        )
-    return of_tag
 
 
 def wrap_open_clip(

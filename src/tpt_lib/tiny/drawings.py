@@ -11,11 +11,10 @@ from torch import Tensor
 
 from tpt_lib.evaluation.data.bongard_hoi import Problem
 from tpt_lib.evaluation.data.eval_set import EvalSet
+from tpt_lib.evaluation.data.registry import STYLES
 from tpt_lib.tiny.model import FOLDER, known
 
 __all__ = ["load_tiny_bongard", "load_tiny_drawings"]
-
-STYLES = ("noto-v1", "emojione-monotone", "fluent-emoji-high-contrast")
 
 PIXELS, COLUMNS = 96, 20  # of a drawing on its sheet, and drawings in a row of it
 

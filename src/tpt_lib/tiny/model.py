@@ -22,6 +22,11 @@ __all__ = ["load_tiny"]
 
 FOLDER = files("tpt_lib.tiny")
 SIZE, CONTEXT, SPREAD = 32, 32, 0.02  # pixels, tokens, and CLIP's initial standard deviation of token embeddings
+ARCHITECTURE: dict[str, Any] = {  # the arguments of open_clip's CLIP
+    "embed_dim": 192,
+    "vision_cfg": {"layers": [1, 2, 2, 1], "width": 24, "image_size": SIZE},
+    "text_cfg": {"context_length": CONTEXT, "vocab_size": 49408, "width": 128, "heads": 4, "layers": 3},
+}
 SPEC = ImageSpec((SIZE, SIZE), mean=(0.5,) * 3, std=(0.5,) * 3)
 SCALE, TOKENS = ".scale", "token_embedding.weight"
 
@@ -52,11 +57,7 @@ def new_clip() -> Any:
     """Return the architecture with new random weights. The token embeddings are the same every time."""
     from open_clip.model import CLIP
 
-    module = CLIP(
-        embed_dim=192,
-        vision_cfg={"layers": [1, 2, 2, 1], "width": 24, "image_size": SIZE},
-        text_cfg={"context_length": CONTEXT, "vocab_size": 49408, "width": 128, "heads": 4, "layers": 3},
-    )
+    module = CLIP(**ARCHITECTURE)
     tokens: Tensor = module.token_embedding.weight
     with torch.no_grad():
         tokens.copy_(torch.randn(tokens.shape, generator=torch.Generator().manual_seed(0)) * SPREAD)

@@ -142,7 +142,7 @@ class ViewsDataset(Dataset[Any]):
 
 
 def _new_memory(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return uninitialized float32 memory. On a CPU numpy allocates it: its large pages are three times cheaper to touch."""
+    """Return uninitialized float32 memory. On a CPU numpy allocates it: its large pages are cheaper to touch."""
     if device.type != "cpu":
         return torch.empty(shape, device=device, dtype=torch.float32)
     import numpy as np

@@ -57,8 +57,18 @@ def test_names_in_another_order_than_the_folders_are_warned_about(tmp_path):
 def test_names_and_roots(tmp_path):
     with pytest.raises(FileNotFoundError, match="did you mean 'flowers102'"):
         load_dataset("flower102", tmp_path)
-    with pytest.raises(FileNotFoundError, match="the names are imagenet, "):
+    with pytest.raises(
+        FileNotFoundError, match=r"the names imagenet, .*embedded one: noto-v1, .*, tiny-bongard \(load_tiny_"
+    ):
         load_dataset("/no/such/place")
+    with pytest.raises(ValueError, match=r"the names imagenet, .*embedded one: noto-v1, .*but got ' '"):
+        load_dataset(" ")
+    with pytest.raises(
+        FileNotFoundError, match=r"did you mean 'noto-v1', which load_tiny_drawings\('noto-v1'\) loads\?"
+    ):
+        load_dataset("noto-v2")
+    with pytest.raises(FileNotFoundError, match=r"is embedded and has no files; load it with load_tiny_bongard\(\)"):
+        load_dataset("tiny_bongard")
     with pytest.raises(ValueError, match="'dtd' needs a root: load_dataset"):
         load_dataset("dtd")
     with pytest.raises(FileNotFoundError, match="the root '/no/such/place' is not a folder"):

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import tpt_lib as tpt
-from tpt_lib.cli.loading import classes_of, model_of, prompts_of, rewards_of, settings_of, views_of
+from tpt_lib.cli.loading import classes_of, model_and_prompts_of, views_of
 from tpt_lib.cli.options import add_model, add_prompts, add_seed, add_settings, add_views, refuse
 from tpt_lib.cli.output import print_json, say
 from tpt_lib.evaluation.data.eval_set import TEMPLATE
@@ -39,9 +39,8 @@ def run(args: Namespace) -> int:
     top = 3 if args.top is None else args.top
     if top < 1:
         raise ValueError(f"--top must be at least 1, but is {top}")
-    model = model_of(args)
-    prompts = prompts_of(args, model, classes_of(args), TEMPLATE)
-    options = settings_of(args) | rewards_of(args, prompts.names, TEMPLATE) | views_of(args, seed=args.seed)
+    model, prompts, options = model_and_prompts_of(args, classes_of(args), TEMPLATE)
+    options |= views_of(args, seed=args.seed)
     found: list[dict[str, Any]] = []
     for image in args.images:
         try:

@@ -7,16 +7,8 @@ from typing import Any
 
 import tpt_lib as tpt
 from tpt_lib.cli.dataset import dataset_of, has_problems
-from tpt_lib.cli.loading import classes_of, methods_of, model_of, prompts_of, rewards_of, settings_of, views_of
-from tpt_lib.cli.options import (
-    add_dataset,
-    add_model,
-    add_prompts,
-    add_seed,
-    add_settings,
-    add_views,
-    refuse,
-)
+from tpt_lib.cli.loading import classes_of, methods_of, model_and_prompts_of, views_of
+from tpt_lib.cli.options import add_data_and_model, add_methods, add_seed, refuse
 from tpt_lib.cli.output import show
 from tpt_lib.evaluation.compare import BASELINES_AND_TPT
 from tpt_lib.evaluation.data.eval_set import TEMPLATE
@@ -28,18 +20,9 @@ EXAMPLES = ("--dataset noto-v1 --limit 20 --methods all", "photo.jpg --classes c
 def add_options(command: ArgumentParser) -> None:
     """Add the options of this command."""
     command.add_argument("images", nargs="*", metavar="IMAGE", help="image files without labels, instead of a dataset")
-    command.add_argument(
-        "--methods",
-        nargs="+",
-        metavar="NAME",
-        help=f"names from 'tpt-lib methods', or 'all' (default: {' '.join(BASELINES_AND_TPT)})",
-    )
+    add_methods(command, BASELINES_AND_TPT)
     add_seed(command)
-    add_dataset(command)
-    add_prompts(command)
-    add_views(command)
-    add_settings(command)
-    add_model(command)
+    add_data_and_model(command)
 
 
 def run(args: Namespace) -> int:
@@ -57,10 +40,8 @@ def run(args: Namespace) -> int:
         if not isinstance(data, tpt.FeatureStore):
             views.setdefault("recipe", data.recipe)
             images = data.samples
-    model = model_of(args)
-    prompts = prompts_of(args, model, names, template)
-    options = settings_of(args, dataset) | rewards_of(args, prompts.names, template) | views
-    table = tpt.compare(model, images, prompts, methods=methods_of(args, BASELINES_AND_TPT), **options)
+    model, prompts, options = model_and_prompts_of(args, names, template, dataset)
+    table = tpt.compare(model, images, prompts, methods=methods_of(args, BASELINES_AND_TPT), **options, **views)
     show(args, table.to_dict(), table)
     return 0
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import tpt_lib as tpt
-from tpt_lib.cli.dataset import EMBEDDED, load_embedded
+from tpt_lib.cli.dataset import load_embedded
 from tpt_lib.cli.output import show
-from tpt_lib.evaluation.data.registry import ENTRIES, SPLITS_OF_BONGARD, Entry
+from tpt_lib.evaluation.data.registry import EMBEDDED, ENTRIES, SPLITS_OF_BONGARD, Entry
 from tpt_lib.evaluation.table import Table
 
 ABOUT = "List the datasets that can be loaded by name"

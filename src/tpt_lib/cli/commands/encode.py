@@ -8,7 +8,7 @@ import tpt_lib as tpt
 from tpt_lib.cli.commands.store import show_store
 from tpt_lib.cli.dataset import dataset_of, has_problems
 from tpt_lib.cli.loading import model_of, views_of
-from tpt_lib.cli.options import add_dataset, add_model, add_views, add_work
+from tpt_lib.cli.options import add_data_and_model, add_work
 from tpt_lib.cli.output import say
 
 ABOUT = "Encode the views of a dataset into a store, from which evaluate runs without images"
@@ -29,9 +29,7 @@ def add_options(command: ArgumentParser) -> None:
     command.add_argument("--name", default="model", help="name of the model in the store (default model)")
     command.set_defaults(classes=None, classes_file=None)  # a store has the classes of its dataset
     add_work(command)
-    add_dataset(command)
-    add_views(command)
-    add_model(command)
+    add_data_and_model(command, methods=False)
 
 
 def run(args: Namespace) -> int:

@@ -10,16 +10,8 @@ from typing import Any
 
 import tpt_lib as tpt
 from tpt_lib.cli.dataset import dataset_of, has_name, has_problems
-from tpt_lib.cli.loading import methods_of, model_of, prompts_of, rewards_of, settings_of, views_of
-from tpt_lib.cli.options import (
-    add_dataset,
-    add_model,
-    add_prompts,
-    add_settings,
-    add_views,
-    add_work,
-    refuse,
-)
+from tpt_lib.cli.loading import methods_of, model_and_prompts_of, model_of, views_of
+from tpt_lib.cli.options import add_data_and_model, add_methods, add_work, refuse
 from tpt_lib.cli.output import report_values, show
 
 ABOUT = "Evaluate methods on a dataset; the same command resumes a stopped run"
@@ -32,6 +24,8 @@ EXAMPLES = (
     "--dataset tiny-bongard --methods prototype tpt",
     "--dataset bongard-hoi --root /data --split unseen_act_unseen_obj --model RN50 --pretrained openai",
 )
+
+METHODS = ("zero_shot", "tpt")
 
 NOT_FOR_PROBLEMS = (
     *("n_views", "recipe", "classes", "classes_file", "template", "prompt"),
@@ -46,12 +40,7 @@ def add_options(command: ArgumentParser) -> None:
         metavar="FILE",
         help="run file (default DATASET.jsonl, or NAME-DIGEST.jsonl for a folder); an existing one is resumed",
     )
-    command.add_argument(
-        "--methods",
-        nargs="+",
-        metavar="NAME",
-        help="names from 'tpt-lib methods', or 'all' (default: zero_shot tpt); for Bongard problems prototype and tpt",
-    )
+    add_methods(command, METHODS, "; for Bongard problems prototype and tpt")
     add_work(command)
     command.add_argument(
         "--batch-size",
@@ -72,11 +61,7 @@ def add_options(command: ArgumentParser) -> None:
     command.add_argument(
         "--streams", choices=["per-rank"], help="for online methods under torchrun: give each rank its own stream"
     )
-    add_dataset(command)
-    add_prompts(command)
-    add_views(command)
-    add_settings(command)
-    add_model(command)
+    add_data_and_model(command)
 
 
 def run(args: Namespace) -> int:
@@ -95,13 +80,10 @@ def _evaluate_problems(args: Namespace, data: tpt.EvalSet, out: str) -> tpt.Repo
 
 
 def _evaluate_images(args: Namespace, data: Any, out: str) -> tpt.Report:
-    model = model_of(args)
-    options: dict[str, Any] = {"num_workers": args.num_workers, "backend": args.backend or "local", **views_of(args)}
-    options |= {"order": args.order, "streams": args.streams}
-    options["prompts"] = prompts_of(args, model, data.classes, data.template)
-    options |= settings_of(args, data.name) | rewards_of(args, data.classes, data.template)
-    methods = methods_of(args, ["zero_shot", "tpt"])
-    return tpt.evaluate(model, data, methods, out=out, **_work_of(args), **options)
+    model, prompts, options = model_and_prompts_of(args, data.classes, data.template, data.name)
+    options |= {"num_workers": args.num_workers, "backend": args.backend or "local", **views_of(args)}
+    options |= {"prompts": prompts, "order": args.order, "streams": args.streams}
+    return tpt.evaluate(model, data, methods_of(args, METHODS), out=out, **_work_of(args), **options)
 
 
 def _work_of(args: Namespace) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tpt_lib.evaluation.data.eval_set import EvalSet, ImageFiles
 from tpt_lib.evaluation.data.folders import Listing, read_folder
 from tpt_lib.evaluation.data.objects import from_object
 from tpt_lib.evaluation.data.registered import checked_names, load_registered
-from tpt_lib.evaluation.data.registry import ENTRIES
+from tpt_lib.evaluation.data.registry import EMBEDDED, ENTRIES
 from tpt_lib.evaluation.data.tables import TABLES, read_table
 from tpt_lib.evaluation.data.tar_format import is_tar
 from tpt_lib.evaluation.data.tar_shards import expand_braces, read_shards
@@ -95,7 +95,7 @@ def load_dataset(
             )
         return from_object(source, split, classes, image, label)
     if not str(source).strip():
-        raise ValueError(f"load_dataset: pass a folder or one of the names {', '.join(ENTRIES)}, but got {source!r}")
+        raise ValueError(f"load_dataset: pass a folder or one of {_names()}, but got {source!r}")
     path = Path(source).expanduser()
     if path.suffix.lower() in TABLES and path.is_file():
         folder = path.parent if root is None else _existing_folder(root)
@@ -169,7 +169,17 @@ def _existing_folder(root: str | os.PathLike[str]) -> Path:
 def _not_found(source: str | os.PathLike[str], key: str) -> str:
     if Path(source).suffix.lower() in TABLES:
         return f"load_dataset: there is no file {str(source)!r}"
-    near = difflib.get_close_matches(key, ENTRIES, n=1)
-    return f"load_dataset: {str(source)!r} is neither a folder nor the name of a dataset" + (
-        f"; did you mean {near[0]!r}?" if near else f"; the names are {', '.join(ENTRIES)}"
-    )
+    if key in EMBEDDED:
+        return f"load_dataset: {str(source)!r} is embedded and has no files; load it with {EMBEDDED[key]}"
+    unknown = f"load_dataset: {str(source)!r} is neither a folder nor the name of a dataset"
+    near = difflib.get_close_matches(key, (*ENTRIES, *EMBEDDED), n=1)
+    if not near:
+        return f"{unknown}; expected one of {_names()}"
+    loaded = f", which {EMBEDDED[near[0]]} loads" if near[0] in EMBEDDED else ""
+    return f"{unknown}; did you mean {near[0]!r}{loaded}?"
+
+
+def _names() -> str:
+    """Return all names of datasets, for errors."""
+    loaders = "load_tiny_drawings, load_tiny_bongard"
+    return f"the names {', '.join(ENTRIES)}, or an embedded one: {', '.join(EMBEDDED)} ({loaders})"

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-__all__ = ["ENTRIES", "SEVERITIES", "SPLITS_OF_BONGARD", "Entry", "parse_entries"]
+__all__ = ["EMBEDDED", "ENTRIES", "SEVERITIES", "SPLITS_OF_BONGARD", "STYLES", "Entry", "parse_entries"]
 
 Family = Literal["synsets", "splits", "problems", "domains", "lists", "cifar"]
 
@@ -19,6 +19,13 @@ Recipe = Literal["crop", "augmix"]
 SPLITS_OF_BONGARD = ("seen_act_seen_obj", "unseen_act_seen_obj", "seen_act_unseen_obj", "unseen_act_unseen_obj")
 
 SEVERITIES = (1, 2, 3, 4, 5)
+
+STYLES = ("noto-v1", "emojione-monotone", "fluent-emoji-high-contrast")  # of the drawings in the package
+
+EMBEDDED = {  # what comes with the package: its name on the command line, and the call that loads it
+    **{style: f"load_tiny_drawings({style!r})" for style in STYLES},
+    "tiny-bongard": "load_tiny_bongard()",
+}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tpt_lib.evaluation.metrics import calibration_error, reliability
-from tpt_lib.evaluation.page.svg import LEFT, RIGHT, TOP, WIDTH, chart, element, frame, polyline, scale, text, ticks
+from tpt_lib.evaluation.page.svg import (
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    chart,
+    element,
+    frame,
+    log_ticks,
+    polyline,
+    scale,
+    text,
+    ticks,
+)
 from tpt_lib.evaluation.significance import wilson
 
 __all__ = ["accuracy_chart", "cost_chart", "reliability_chart", "stream_chart"]
@@ -22,6 +35,7 @@ POINTS = 200  # of a line, at most
 WINDOW = 100  # images of a running mean, at most
 COLORS = 8  # in page.css
 LONGEST = 26  # letters of a name
+BOTTOM = 180  # of the axes
 ROW, LINE = 34, 12  # heights of a method's accuracy, and of a word
 
 
@@ -30,7 +44,7 @@ def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> str:
     intervals = [[100 * end for end in wilson(row["top1"] / 100, row["n"])] for row in rows]
     shown = [row["top1"] for row in rows] + [row["paper"] for row in rows if row["paper"] is not None]
     low, high = (end(end(map(end, intervals)), end(shown)) for end in (min, max))
-    x, parts, said = scale(low, high, 6, WIDTH - 6), [], []
+    x, parts, said = scale(low, high, RIGHT, WIDTH - RIGHT), [], []
     for i, (row, (start, stop)) in enumerate(zip(rows, intervals, strict=True)):
         y = ROW * i + 24
         numbers = f"{row['top1']:.1f} ({start:.1f} to {stop:.1f})"
@@ -48,7 +62,7 @@ def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> str:
 def reliability_chart(confidence: Float[Tensor, " n"], correct: Bool[Tensor, " n"]) -> str:
     """Draw the accuracy of each bin of confidence: pale where it exceeds the mean confidence, red where it falls short."""
     means, accuracies, counts = (each.nan_to_num(0).tolist() for each in reliability(confidence, correct, bins=BINS))
-    x, y = scale(0, 1, LEFT, WIDTH - RIGHT), scale(0, 1, 180, TOP)
+    x, y = scale(0, 1, LEFT, WIDTH - RIGHT), scale(0, 1, BOTTOM, TOP)
     share = scale(0, max(counts), 0, 24)
     width, parts = (x(1) - x(0)) / BINS - 1, []
     for i, (mean, accuracy, count) in enumerate(zip(means, accuracies, counts, strict=True)):
@@ -61,7 +75,7 @@ def reliability_chart(confidence: Float[Tensor, " n"], correct: Bool[Tensor, " n
         parts.append(element("rect", element("title", f"{count} images"), **box, class_="count"))
     error = 100 * calibration_error(confidence, correct, bins=BINS)
     grid = frame(
-        180, x, y, {one: f"{one:g}" for one in ticks(0, 1)}, ticks(0, 1), "accuracy over confidence; images below"
+        BOTTOM, x, y, {one: f"{one:g}" for one in ticks(0, 1)}, ticks(0, 1), "accuracy over confidence; images below"
     )
     diagonal = polyline([(x(0), y(0)), (x(1), y(1))], class_="guide")
     corner = text(LEFT + 6, TOP + 12, f"ECE {error:.1f}%")
@@ -73,7 +87,7 @@ def cost_chart(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> str
     costs = [math.log10(max(1000 * row["seconds"], 1e-3)) for row in rows]
     heights = [row["top1"] for row in rows]
     first, last, low, high = min(costs) - 0.2, max(costs) + 0.2, min(heights) - 1, max(heights) + 1
-    x, y = scale(first, last, LEFT, WIDTH - RIGHT), scale(low, high, 180, TOP)
+    x, y = scale(first, last, LEFT, WIDTH - RIGHT), scale(low, high, BOTTOM, TOP)
     parts, taken, said = [], [], []
     for row, cost, height in zip(rows, costs, heights, strict=True):
         name, at, color = row["method"], (x(cost), y(height)), methods.index(row["method"]) % COLORS
@@ -82,9 +96,7 @@ def cost_chart(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> str
         taken.append((at[0] - 5, at[0] + 5, at[1]))
     for row, cost, height in zip(rows, costs, heights, strict=True):
         parts.append(_beside(row["method"], x(cost), y(height), taken))
-    powers = range(math.ceil(first), math.floor(last) + 1)
-    marks = {power: f"{float(f'{10.0**power:.2g}'):g}" for power in (*powers, *([] if powers else costs[:1]))}
-    grid = frame(180, x, y, marks, ticks(low, high, 5), "accuracy (%) over ms per image")
+    grid = frame(BOTTOM, x, y, log_ticks(first, last), _percents(low, high), "accuracy (%) over ms per image")
     return chart(214, f"accuracy over milliseconds per image: {', '.join(said)}", grid, *parts)
 
 
@@ -93,13 +105,18 @@ def shortened(name: str) -> str:
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
+def _percents(low: float, high: float) -> list[int | float]:
+    """Return ticks of accuracies, where the axis may reach below 0 and above 100."""
+    return ticks(max(low, 0), min(high, 100), 5)
+
+
 def _beside(name: str, x: float, y: float, taken: list[tuple[float, float, float]]) -> str:
-    """Return a name next to a point, moved up or down until it covers no other name or point."""
+    """Return a name next to a point, moved up or down within the axes until it covers no other name or point."""
     name = shortened(name)
     wide = 6.4 * len(name)
     left = x + wide + 8 < WIDTH
     start = x + 7 if left else x - 7 - wide
-    shifts = sorted(range(-6, 7), key=abs)
+    shifts = (shift for shift in sorted(range(-6, 7), key=abs) if TOP <= y + LINE * shift <= BOTTOM)
     free = (
         shift
         for shift in shifts
@@ -117,7 +134,7 @@ def stream_chart(correct: Mapping[str, Sequence[bool]], methods: Sequence[str]) 
     lines = {name: _running_means(answers, window) for name, answers in correct.items()}
     heights = [height for _, *means in lines.values() for each in means for height in each]
     low, high = min(heights) - 1, max(heights) + 1
-    x, y, parts = scale(window, longest, LEFT, WIDTH - RIGHT - 8), scale(low, high, 180, TOP), []
+    x, y, parts = scale(window, longest, LEFT, WIDTH - RIGHT), scale(low, high, BOTTOM, TOP), []
     for name, (seen, recent, so_far) in lines.items():
         color = f"line m{methods.index(name) % COLORS}"
         for means, kind in ((recent, color), (so_far, f"{color} guide")):
@@ -125,7 +142,7 @@ def stream_chart(correct: Mapping[str, Sequence[bool]], methods: Sequence[str]) 
     said = ", ".join(f"{name} {so_far[-1]:.1f}" for name, (*_, so_far) in lines.items())
     marks = {one: f"{one:g}" for one in ticks(window, longest, 4)}
     words = f"accuracy (%) of the last {window} over images seen"
-    grid = frame(180, x, y, marks, ticks(low, high, 5), words)
+    grid = frame(BOTTOM, x, y, marks, _percents(low, high), words)
     return chart(214, f"accuracy over the stream, at its end: {said}", grid, *parts)
 
 

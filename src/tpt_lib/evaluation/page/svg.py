@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from html import escape
 from typing import Any
 
-__all__ = ["WIDTH", "chart", "element", "frame", "polyline", "scale", "text", "ticks"]
+__all__ = ["WIDTH", "chart", "element", "frame", "log_ticks", "polyline", "scale", "text", "ticks"]
 
 Number = int | float
 
 WIDTH = 320  # of every chart, so that its words stay readable on a phone
-LEFT, RIGHT, TOP = 36, 8, 8  # margins around the axes
+LEFT, RIGHT, TOP = 36, 20, 8  # margins around the axes; RIGHT is half of a label, which is centered on its value
+LOG_DIGITS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))  # first digits of ticks, from few to many
 
 
 def element(name: str, content: str = "", **attributes: Any) -> str:
@@ -51,6 +52,22 @@ def ticks(low: Number, high: Number, most: int = 6) -> list[Number]:
     power = 10 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
     return [round(i * step, 10) for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def log_ticks(low: Number, high: Number) -> dict[Number, str]:
+    """Return the labels of round values on a logarithmic axis, by their exponents of ten: at least two over 0.4 decades.
+
+    >>> log_ticks(-0.1, 2.5)
+    {0.0: '1', 1.0: '10', 2.0: '100'}
+    >>> list(log_ticks(1.1, 1.6).values())
+    ['15', '20', '30']
+    """
+    for digits in LOG_DIGITS:
+        values = [digit * 10.0**power for power in range(math.floor(low), math.ceil(high) + 1) for digit in digits]
+        found = {math.log10(value): f"{value:g}" for value in values if low <= math.log10(value) <= high}
+        if len(found) >= 3:
+            break
+    return found
 
 
 def frame(
