@@ -256,3 +256,12 @@ def test_a_batch_is_pulled_back_together_as_one_by_one(kind):
         assert got.shape == want.shape
         for one, other in zip(got, want, strict=True):
             assert relative(one, other) <= 1e-5
+
+
+@pytest.mark.parametrize("kind", ["ragged", "padded"])
+def test_a_mask_of_all_pairs_of_tokens_is_for_few_of_them(kind, monkeypatch):
+    """Its size is the square of the number of tokens."""
+    monkeypatch.setattr(tpt_lib.text.packing, "FEW", 20)
+    prompts = class_prompts(build("open_clip-vit"), ["cat", *(f"cat {n}" for n in range(30))])
+    assert Packing.of(prompts, torch.arange(2), kind).seen is not None
+    assert Packing.of(prompts, torch.arange(31), kind).seen is None
