@@ -60,11 +60,12 @@ TARGETS = {
     "methods.tda": "methods/test_tda.py methods/test_presets.py",
     "methods.boostadapter": "methods/test_boostadapter.py methods/test_presets.py",
     "methods.dpe": "methods/test_dpe.py methods/test_presets.py",
-    "methods.reward": "methods/test_rlcf.py",
+    "methods.reward": "methods/test_rlcf.py methods/test_cases.py",
     "methods.tent_norms": "methods/test_tent.py",
     "methods.moved_features": "methods/test_tps.py",
     "methods.tune_features": "methods/test_tps.py",
     "methods.coop_identity": "methods/test_coop_checkpoint.py",
+    "prompts.class_prompts": "prompts/test_class_prompts.py conformance/test_hostile_inputs.py",
     "prompts.names": "prompts/test_class_prompts.py conformance/test_hostile_inputs.py",
     "evaluation.metrics": "",
     "evaluation.significance": "",
@@ -74,6 +75,7 @@ TARGETS = {
 # Names of constants that affect speed only, or are arbitrary; keyword arguments that a correct call never shows.
 UNSEEN_NAMES = {
     "FEW",
+    "MOST_PADDING",
     "IN_CACHE",
     "MOST_TOGETHER",
     "TOKENS_A_GRAPH",
@@ -86,7 +88,6 @@ UNSEEN_KEYWORDS = {"device", "memory_format", "non_blocking", "stacklevel", "str
 
 # Mutants that compute the same as the original, each with the reason.
 EQUIVALENT = {
-    "text.packing:<module> number#1": "how much padding a group may have affects speed, not results",
     "features.encode:_encoded keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "features.encode:as_features keyword#2": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "views.augmix_operations:translate_x number#2": "an image moved out of its frame has no columns left to be written to",

@@ -24,6 +24,15 @@ def from_pixels(sample, seed, n_views=VIEWS):
     return encode_views(model(), augment_views(image, model().image_spec, n_views=n_views, seed=seed))
 
 
+def test_a_seed_whose_files_are_missing_is_refused(tmp_path):
+    made = encoded(tmp_path / "store", seeds=(0, 1))
+    files(made, seed=1)[0].unlink()
+    with pytest.raises(
+        ValueError, match=r"1 of its files for model 'model' and seed 1 are missing; call encode_dataset"
+    ):
+        FeatureStore.open(made.path).seed(1)
+
+
 def test_a_sample_is_its_features_and_label(store):
     for i in (0, 4, 5, 11, -1):
         features, label = store[i]

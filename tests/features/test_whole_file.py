@@ -1,3 +1,4 @@
+import errno
 import os
 import socket
 
@@ -33,6 +34,17 @@ def test_what_is_written_is_read(file):
         assert tensors[name].dtype == tensor.dtype
         assert tensors[name].equal(tensor)
     assert check_tensors(file) == notes
+
+
+def test_a_file_that_cannot_be_opened_is_the_error_that_is_raised(tmp_path, monkeypatch):
+    """And not that there is nothing to clean up."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.open", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(tmp_path / "some.bin", b"1")
 
 
 def test_only_tensors_that_are_named_are_mapped(file):

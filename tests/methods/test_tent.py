@@ -127,6 +127,7 @@ def test_a_saved_state_continues_bit_for_bit(of, tmp_path):
     (found,) = stream("tent", model, prompts, batches[2:], state=loaded)
     assert torch.equal(found.logits, want.logits)
     assert not loaded.weights.requires_grad
+    assert not state.weights.requires_grad  # or each state would hold the graphs of those before it
 
 
 def test_the_state_of_another_classifier_is_refused(tmp_path):

@@ -112,3 +112,14 @@ def test_what_is_learned(model):
     free = tpt_lib.class_prompts(model, ["cat", "dog"], name_tokens=torch.zeros(2, 1, 32))
     same = tpt_lib.class_prompts(model, ["cat", "dog"], context=words.context)
     assert [is_learned(prompts) for prompts in (words, same, near, own, net, free)] == [False, False, *[True] * 4]
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("shape", [(4, 32), (2, 4, 32)])
+def test_a_conditional_context_is_shifted_by_what_the_network_gives_each_image(model, shape, batch):
+    net, features = meta_net(), torch.randn(*batch, 16)
+    prompts = tpt_lib.class_prompts(model, ["cat", "dog"], context=LearnedPrompt(torch.randn(shape), net))
+    found = tpt_lib.prompts.conditional_context(prompts, features)
+    assert found.shape == (*batch, *shape)
+    for one, feature in zip(found.reshape(-1, *shape), features.reshape(-1, 16), strict=True):
+        torch.testing.assert_close(one, prompts.context + net(feature))
