@@ -88,6 +88,8 @@ UNSEEN_KEYWORDS = {"device", "memory_format", "non_blocking", "stacklevel", "str
 
 # Mutants that compute the same as the original, each with the reason.
 EQUIVALENT = {
+    "features.whole_file:write_whole chain#3": "os.fsync takes a file as well as its number",
+    "views.augmix_parameters:sample_augmix minus#1": "the weights are divided by their sum",
     "features.encode:_encoded keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "features.encode:as_features keyword#2": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "views.augmix_operations:translate_x number#2": "an image moved out of its frame has no columns left to be written to",

@@ -96,6 +96,8 @@ def test_together_is_one_at_a_time():
         assert len(result.verdicts) == len(problem[2])
         assert (result.logits - alone.logits).abs().max() < 1e-3
         assert (result.losses - alone.losses).abs().max() < 1e-3
+    (last,) = bongard_tpt_many(model, problems[-1:], steps=6, batch_size=1)
+    assert last.verdicts == together[-1].verdicts
 
 
 def test_the_sides_have_names_not_numbers():

@@ -28,6 +28,14 @@ def test_images_are_cropped_anew_in_each_epoch_and_reproducibly(photo):
     assert not torch.equal(first.prompts.context, other.prompts.context)
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int32])
+def test_labels_of_any_integers(kind):
+    model, features = model_of(), features_of()
+    prompts = class_prompts(model, NAMES)
+    got, want = (fit_coop(model, prompts, features, labels, epochs=2) for labels in (LABELS.to(kind), LABELS))
+    assert torch.equal(got.prompts.context, want.prompts.context)
+
+
 @pytest.mark.parametrize("kind", ["pixels", "features"])
 def test_loaders(kind):
     model = fresh("open_clip-vit")
