@@ -62,6 +62,7 @@ TARGETS = {
     "methods.dpe": "methods/test_dpe.py methods/test_presets.py",
     "methods.reward": "methods/test_rlcf.py methods/test_cases.py",
     "methods.tent_norms": "methods/test_tent.py",
+    "methods.tune_weights": "methods/test_tune_weights.py methods/test_memo.py methods/test_tent.py",
     "methods.moved_features": "methods/test_tps.py",
     "methods.tune_features": "methods/test_tps.py",
     "methods.coop_identity": "methods/test_coop_checkpoint.py",
@@ -97,6 +98,7 @@ EQUIVALENT = {
     "views.augment:augment_views number#10": "images taken ahead are put back before the others",
     "models.identity:_marks number#1": "no version is negative, so any negative number stands for a missing one",
     "prompts.checkpoints:_loaded keyword#2": "torch.load has weights_only=True by default",
+    "methods.tpt:as_prediction number#1": "row 0 of the logits does not depend on the rows after it",
     "methods.zero_shot:zero_shot_predict number#1": "row 0 of the logits does not depend on the rows after it",
 }
 
