@@ -42,6 +42,16 @@ def test_a_sample_is_its_features_and_label(store):
     assert [label for _, label in store] == [i % 6 for i in range(12)]
 
 
+def test_a_file_is_let_go_once_its_last_sample_is_read(store):
+    """Mapped pages cost time, and a reader in order does not come back."""
+    opened = FeatureStore.open(store.path)
+    size = opened.index["shard_size"]
+    opened.features(range(size - 1))
+    assert list(opened._shards.opened) == [0]
+    opened.features(range(size))
+    assert list(opened._shards.opened) == []
+
+
 def test_seeds_and_first_views(store):
     assert store.seeds == (3, 1)
     assert store.view_seed == 3
