@@ -24,6 +24,7 @@ from support.zoo import build
 
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts, gaussian_context
+from tpt_lib.text import encode
 from tpt_lib.text.encode import class_chunk
 
 
@@ -101,6 +102,30 @@ def test_a_chunk_has_as_many_classes_as_fit_by_the_longest(batch, bound, chunk, 
     monkeypatch.setattr("tpt_lib.text.encode.TOKENS_A_GRAPH", bound)
     prompts = class_prompts(build("open_clip-vit"), NAMES)
     assert class_chunk(prompts, batch, None, full_length=False) == chunk
+
+
+@pytest.mark.parametrize(("bound", "sizes"), [(20, [5]), (19, [3, 2]), (7, [2, 2, 1]), (1, [1, 1, 1, 1, 1])])
+def test_passes_on_a_cpu_hold_their_graphs_and_do_not_change_results(bound, sizes, monkeypatch):
+    model = build("open_clip-vit")
+    passes, packed_features = [], encode.packed_features
+
+    def counted(tower, packing, *tokens):
+        passes.append(len(packing.ends))
+        return packed_features(tower, packing, *tokens)
+
+    def features_and_gradient():
+        prompts = class_prompts(model, NAMES)
+        context = prompts.context.clone().requires_grad_()
+        features = encode_prompts(model, prompts, context)
+        return features, *torch.autograd.grad(features[:, 0].sum(), context)
+
+    want = features_and_gradient()
+    monkeypatch.setattr(encode, "packed_features", counted)
+    monkeypatch.setattr(encode, "TOKENS_A_PASS", bound)
+    torch.testing.assert_close(features_and_gradient(), want, atol=1e-6, rtol=1e-5)
+    assert passes == sizes
+    encode_prompts(model, class_prompts(model, NAMES), layout="padded")
+    assert passes == [*sizes, len(NAMES)]
 
 
 TEMPLATES = ["a photo of a {}.", "my {} here", "{}", "a drawing of the {}, a type of pet."]

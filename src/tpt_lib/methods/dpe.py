@@ -153,7 +153,7 @@ def _moved(
     known = cache.filled[:, 0]
     means = cache.keys.sum(dim=1) / cache.filled.sum(dim=1, keepdim=True).clamp(min=1)
     with torch.inference_mode(False), torch.enable_grad():
-        starts, known = [text.clone(), means.clone()], known.clone()
+        starts, known = [text, means], known.clone()
         residuals = [torch.zeros_like(one).requires_grad_() for one in starts]
         w, u = (F.normalize(one + residual, dim=-1) for one, residual in zip(starts, residuals, strict=True))
         loss = entropy(_fused(settings, model, w, u, known, feature.clone()))

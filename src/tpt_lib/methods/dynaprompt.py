@@ -96,14 +96,14 @@ def _step(
         encoder, tokens = open_encoder(model, prompts), FreeTokens.of([state.residuals], torch.optim.AdamW, lr)
         (residuals,) = tokens.values
         logits = unchecked_logits(model, views, encoder(start + residuals, None))
-        doubts = entropy(logits.detach())
-        chosen = _chosen(rule, state, doubts, logits.detach().amax(dim=-1))
+        doubts = entropy(logits)
+        chosen = _chosen(rule, state, doubts, logits.amax(dim=-1))
         kept = _mean_over(chosen, doubts).sort(stable=True).indices[: max(1, int(fraction * len(views)))]
         losses = marginal_entropy(logits.index_select(1, kept))
         (gradient,) = torch.autograd.grad(_mean_over(chosen, losses), residuals)
         _, applied = descend(
             tokens.leaves, tokens.before, tokens.optimizers, range(1),
-            lambda _: (losses.detach(), tokens.of_each([gradient])), stacked=True,
+            lambda _: (losses, tokens.of_each([gradient])), stacked=True,
         )  # fmt: skip
     with torch.no_grad():
         tuned = tokens.leaves[0][0].detach()

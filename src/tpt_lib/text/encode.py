@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,7 @@ __all__ = ["encode_prompts"]
 
 LayoutChoice = Literal["auto", "ragged", "padded"]
 TOKENS_A_GRAPH = 8192  # packed tokens whose graph is held at the same time
+TOKENS_A_PASS = 1024  # packed tokens encoded together on a CPU; the C library does not reuse tensors above 32 MB
 ROWS_A_GRAPH = 32  # full-length prompts whose graph is held at the same time
 
 
@@ -103,21 +105,20 @@ class TextEncoder:
         if half:
             context = scale_gradient(context, 1 / half_precision.HALF_SCALE)
             name_tokens = None if name_tokens is None else scale_gradient(name_tokens, 1 / half_precision.HALF_SCALE)
-        plan = self.plan(len(context))
-        if len(plan.parts) == 1:
-            found = self._part(context, name_tokens, plan.parts[0])
-        else:
-            again: Any = {"use_reentrant": False, "preserve_rng_state": False}
-            parts = [checkpoint(self._part, context, name_tokens, part, **again) for part in plan.parts]
-            found = torch.cat(parts, dim=1)
-        found = found.float().index_select(1, plan.places)
+        plan, encode = self.plan(len(context)), self._part
+        if self._held(len(context)) < len(self.prompts.names):
+            encode = partial(checkpoint, encode, use_reentrant=False, preserve_rng_state=False)
+        parts = [encode(context, name_tokens, part) for part in plan.parts]
+        found = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)).float().index_select(1, plan.places)
         features = F.normalize(scale_gradient(found, half_precision.HALF_SCALE) if half else found, dim=-1)
         return features.reshape(*batch, *features.shape[1:])
 
     def plan(self, batch: int) -> Plan:
         """Return the parts of the classes that are encoded together for a batch of contexts, cached with the prompts."""
-        packed = not isinstance(self.tower, str)
-        size = min(len(self.prompts.names), class_chunk(self.prompts, batch, self.chunk, not packed))
+        packed, size = not isinstance(self.tower, str), self._held(batch)
+        if packed and self.layout == "ragged":
+            passes = max(1, -(-_tokens(self.prompts, batch) // TOKENS_A_PASS))
+            size = min(size, -(-len(self.prompts.names) // passes))
 
         def build() -> Plan:
             order = self.prompts.lengths.argsort(stable=True)
@@ -126,6 +127,11 @@ class TextEncoder:
             return Plan([Packing.of(self.prompts, part, self.layout) if packed else part for part in parts], places)
 
         return self.prompts.cache.keep(("plan", packed, size, self.layout), self.fingerprint, build)
+
+    def _held(self, batch: int) -> int:
+        """Return the number of classes whose graph is held at the same time."""
+        chunk = class_chunk(self.prompts, batch, self.chunk, full_length=isinstance(self.tower, str))
+        return min(len(self.prompts.names), chunk)
 
     def _part(self, context: Tensor, name_tokens: Tensor | None, part: Packing | Tensor) -> Tensor:
         if isinstance(part, Packing) and not isinstance(self.tower, str):
@@ -179,8 +185,13 @@ def class_chunk(prompts: ClassPrompts, batch: int, chunk: int | None, full_lengt
     if chunk is None and full_length:
         return max(1, ROWS_A_GRAPH // max(1, batch))
     longest = int(prompts.lengths.max()) - prompts.prefix
-    tokens = int((prompts.lengths - prompts.prefix).sum()) * batch
-    return chunk or (len(prompts.names) if tokens <= TOKENS_A_GRAPH else max(1, TOKENS_A_GRAPH // (longest * batch)))
+    fits = _tokens(prompts, batch) <= TOKENS_A_GRAPH
+    return chunk or (len(prompts.names) if fits else max(1, TOKENS_A_GRAPH // (longest * batch)))
+
+
+def _tokens(prompts: ClassPrompts, batch: int) -> int:
+    """Return the number of packed tokens of all classes for a batch of contexts."""
+    return int((prompts.lengths - prompts.prefix).sum()) * batch
 
 
 def _broadcast(
