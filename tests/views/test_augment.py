@@ -296,3 +296,8 @@ def test_the_options_of_views_are_used(images):
 def test_what_a_recipe_may_not_return(recipe, message, no_shape_checks):
     with pytest.raises(ValueError, match=message):
         augment_views(torch.zeros(3, 40, 60), SMALL, recipe=recipe)
+
+
+def test_a_number_of_views_that_cannot_be_used(images):
+    with pytest.raises(ValueError, match="n_views must be an int of at least 1, but got 0"):
+        augment_views(images[0], SMALL, n_views=0)

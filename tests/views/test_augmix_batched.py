@@ -92,3 +92,18 @@ def test_many_views_are_mixed_in_parts(monkeypatch, operations_on):
         with operations_on("cpu") as counted:
             assert mixed(views, params).equal(want)
         assert counted.names.count("addcmul_") == 3 * parts
+
+
+@pytest.mark.parametrize("low", [0, 7, 254])
+def test_autocontrast_of_two_adjacent_levels_is_black_and_white(low):
+    images = torch.tensor([low, low + 1], dtype=torch.uint8).repeat(2, 3, 4, 3)
+    want = torch.tensor([0, 255], dtype=torch.uint8).repeat(2, 3, 4, 3)
+    assert batched("autocontrast", images, torch.ones(2)).equal(want)
+
+
+@pytest.mark.parametrize("level", [1, 100, 254])
+def test_moved_levels_are_truncated_but_not_because_of_rounding(level):
+    images = torch.tensor([0, 255], dtype=torch.uint8).expand(2, 3, 1, 2)
+    right = (level - torch.tensor([3e-4, 1e-4], dtype=torch.float64)) / 255
+    moved = move(images, OFFSETS["translate_x"](right, 1, 2))
+    assert moved[:, 0, 0, 0].tolist() == [level - 1, level]

@@ -28,7 +28,9 @@ def pil_batch(name, images, amount):
 @pytest.mark.parametrize("name", AugMix.NAMES)
 def test_operations_are_pils(name, severity, cut):
     amount = amounts(name, len(cut), severity)
-    apart = difference(getattr(operations, name)(cut, amount), pil_batch(name, cut, amount))
+    got = getattr(operations, name)(cut, amount)
+    assert got.dtype == torch.uint8
+    apart = difference(got, pil_batch(name, cut, amount))
     most, share = TOLERANCE.get(name, (0, 0))
     assert apart.max() <= most
     assert (apart > 0).float().mean() <= share
@@ -60,3 +62,31 @@ def test_translations_up_to_and_out_of_the_frame(name):
     got = getattr(operations, name)(images, amount)
     assert got.equal(pil_batch(name, images, amount))
     assert got.flatten(1).any(dim=1).tolist() == [False, False, True, True, True, True, False, False]
+
+
+@pytest.mark.parametrize("side", [15, 16, 20])
+def test_equalize_with_one_pixel_or_none_for_each_level(side):
+    images = torch.randint(0, 256, (4, 3, side, side), dtype=torch.uint8)
+    unused = torch.ones(4)
+    assert operations.equalize(images, unused).equal(pil_batch("equalize", images, unused))
+
+
+@pytest.mark.parametrize("name", ["shear_x", "shear_y"])
+@pytest.mark.parametrize("tangents", [[0.01, 0.3], [-0.01, -0.3]])
+def test_shears_to_one_side(name, tangents):
+    images, amount = torch.randint(0, 256, (2, 3, 17, 17), dtype=torch.uint8), torch.tensor(tangents).double()
+    assert difference(getattr(operations, name)(images, amount), pil_batch(name, images, amount)).max() <= 1
+
+
+@pytest.mark.parametrize("level", [1, 100, 254])
+def test_rotated_levels_are_truncated_but_not_because_of_rounding(level):
+    """The right one of two pixels is read between both, at a distance of (1 + cos) / 2 from the left one."""
+    images = torch.tensor([0, 255], dtype=torch.uint8).expand(2, 3, 1, 2)
+    between = (level - torch.tensor([3e-4, 1e-4], dtype=torch.float64)) / 255
+    rotated = operations.rotate(images, (2 * between - 1).acos().rad2deg())
+    assert rotated[:, 0, 0, 1].tolist() == [level - 1, level]
+
+
+def test_a_pixel_read_exactly_at_the_border_is_black():
+    white = torch.full((1, 3, 2, 3), 255, dtype=torch.uint8)
+    assert operations.rotate(white, torch.tensor([90.0]).double())[0, 0].tolist() == [[0, 255, 0], [0, 255, 0]]

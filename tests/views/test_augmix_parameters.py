@@ -6,7 +6,9 @@ import scipy.stats
 import torch
 from support.pictures import generator
 
+import tpt_lib.views.augmix_parameters
 from tpt_lib.views import AugMix, sample_augmix
+from tpt_lib.views.augmix_parameters import steps_of
 
 
 @pytest.mark.statistical
@@ -26,8 +28,8 @@ def test_augmix_parameters_are_distributed_as_numpys():
     assert scipy.stats.chisquare(used.bincount(minlength=9).numpy()).pvalue > 0.001
 
 
-@pytest.mark.parametrize("severity", [1, 3])
-def test_convention_amounts_of_augmix(severity):
+@pytest.mark.parametrize(("options", "severity"), [({}, 1), ({"severity": 3}, 3)], ids=["default", "3"])
+def test_convention_amounts_of_augmix(options, severity):
     rng = np.random.default_rng(0)
     u, sign = rng.uniform(0.1, severity, 20000), np.where(rng.uniform(size=20000) > 0.5, -1, 1)
     want = {
@@ -42,7 +44,7 @@ def test_convention_amounts_of_augmix(severity):
         "translate_y": sign * (u * (224 / 3) / 10).astype(int),
     }
     assert tuple(want) == AugMix.NAMES
-    params = sample_augmix(8000, (224, 64), generator=generator(), severity=severity)
+    params = sample_augmix(8000, (224, 64), generator=generator(), **options)
     for kind, name in enumerate(AugMix.NAMES):
         got = params.amount[params.operation == kind].numpy()
         if name.startswith("shear"):
@@ -75,3 +77,28 @@ def test_severity_that_cannot_be_used(severity):
 def test_severity_has_an_inclusive_upper_bound():
     amount = sample_augmix(4000, (30, 30), generator=generator(), severity=10)
     assert amount.amount[amount.operation == AugMix.NAMES.index("rotate")].abs().max() == 29
+
+
+def test_convention_parameters_of_given_draws(monkeypatch):
+    """The columns of the draws: plain, weights, lengths of the chains, operations, levels, signs."""
+    draws = torch.full((1, 34), 0.5, dtype=torch.float64)
+    draws[:, 7:16] = (AugMix.NAMES.index("rotate") + 0.5) / 9
+    monkeypatch.setattr(tpt_lib.views.augmix_parameters, "uniform_rows", lambda *_: draws)
+    params = sample_augmix(1, (8, 8), generator=generator(), severity=10)
+    assert params.operation.tolist() == [[[3, 3, -1]] * 3]
+    assert params.amount.tolist() == [[[15, 15, 0]] * 3]  # 3 * (0.1 + 9.9 / 2), rounded down; a half is positive
+    torch.testing.assert_close(params.weight, torch.full((1, 3), 1 / 3, dtype=torch.float64))
+    assert params.plain.tolist() == [0.5]
+
+
+def test_steps_are_the_operations_of_chains_with_amounts_in_float64():
+    rotate, shear = AugMix.NAMES.index("rotate"), AugMix.NAMES.index("shear_x")
+    operation = torch.tensor([[rotate, shear, rotate], [-1, rotate, shear]])[..., None].expand(2, 3, 3)
+    amount = torch.tensor([[1.0, 0.25, -2.0], [0.0, 0.0, 0.5]])[..., None].expand(2, 3, 3)
+    params = AugMix(operation, amount, torch.full((2, 3), 1 / 3), torch.zeros(2))
+    for step in range(3):
+        found = {name: (chains.tolist(), amount) for name, chains, amount in steps_of(params, step)}
+        assert tuple(found) == AugMix.NAMES
+        assert all(amount.dtype == torch.float64 for _, amount in found.values())
+        used = {name: (chains, amount.tolist()) for name, (chains, amount) in found.items() if chains}
+        assert used == {"rotate": ([0, 2], [1, -2]), "shear_x": ([1, 5], [0.25, 0.5])}

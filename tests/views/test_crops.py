@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from oracles.crops import pil_crops
 from support.pictures import PHOTOS, difference, generator, load
 
+import tpt_lib.views.crops
 from tpt_lib.views import Crops, apply_crops, read_image, sample_crops
 
 
@@ -90,18 +91,19 @@ def test_a_box_as_wide_as_the_image_fits_and_may_be_anywhere(size):
     assert set(long.tolist()) == set(range(11))
 
 
-def test_a_box_outside_the_image_is_refused():
-    zeros, fives = torch.zeros(2, dtype=torch.int64), torch.full((2,), 5)
-    crops = Crops(zeros, zeros, fives, torch.tensor([5, 6]), zeros.bool())
-    with pytest.raises(ValueError, match=r"apply_crops: a box ends outside the image, which is \(5, 5\)"):
-        apply_crops(torch.zeros(3, 5, 5, dtype=torch.uint8), crops, (8, 8))
+@pytest.mark.parametrize(("height", "width"), [(5, 8), (6, 7), (6, 8)])
+def test_a_box_outside_the_image_is_refused(height, width):
+    zeros = torch.zeros(2, dtype=torch.int64)
+    crops = Crops(zeros, zeros, torch.tensor([5, height]), torch.tensor([7, width]), zeros.bool())
+    with pytest.raises(ValueError, match=r"apply_crops: a box ends outside the image, which is \(5, 7\)"):
+        apply_crops(torch.zeros(3, 5, 7, dtype=torch.uint8), crops, (8, 8))
 
 
 def test_crops_can_be_made_by_hand():
     ones = torch.ones(1, dtype=torch.int64)
     pixels = torch.arange(48, dtype=torch.uint8).view(3, 4, 4)
-    got = apply_crops(pixels, Crops(ones, ones, 2 * ones, 2 * ones, ones.bool()), (2, 2))
-    assert got.equal(pixels[None, :, 1:3, 1:3].flip(-1))
+    got = apply_crops(pixels, Crops(ones, ones, 3 * ones, 3 * ones, ones.bool()), (3, 3))
+    assert got.equal(pixels[None, :, 1:, 1:].flip(-1))
 
 
 def first_that_fits(draws, height, width, scale, ratio):
@@ -127,6 +129,7 @@ def first_that_fits(draws, height, width, scale, ratio):
     ((90, 300), (0.5, 1.0), (3 / 4, 4 / 3), (300, 400)),
     ((300, 91), (0.5, 1.0), (3 / 4, 4 / 3), (300, 400)),
     ((375, 500), (0.08, 1.0), (3 / 4, 4 / 3), (0, 0)),
+    ((3, 4), (0.01, 1.0), (1 / 9, 9.0), (0, 10)),  # boxes of one pixel, and of none
 ])  # fmt: skip
 def test_convention_boxes_are_the_first_of_ten_attempts_that_fits(size, scale, ratio, failures):
     """The columns of the draws: ten areas, ten shapes, top, left, mirrored."""
@@ -180,3 +183,19 @@ def test_ranges_may_be_a_single_value(options):
 def test_no_crops():
     crops = sample_crops(0, (40, 60), generator=generator())
     assert apply_crops(torch.zeros(3, 40, 60, dtype=torch.uint8), crops, (8, 8)).shape == (0, 3, 8, 8)
+
+
+def test_the_default_ranges_are_torchvisions():
+    theirs = transforms.RandomResizedCrop(8)
+    got = sample_crops(9, (375, 500), generator=generator())
+    want = sample_crops(9, (375, 500), generator=generator(), scale=theirs.scale, ratio=theirs.ratio)
+    assert all(a.equal(b) for a, b in zip(vars(got).values(), vars(want).values(), strict=True))
+
+
+def test_convention_boxes_of_given_draws(monkeypatch):
+    """A draw of one half is the middle of each range, and is not mirrored."""
+    monkeypatch.setattr(tpt_lib.views.crops, "uniform_rows", lambda *_: torch.full((1, 23), 0.5, dtype=torch.float64))
+    crops = sample_crops(1, (100, 100), generator=generator(), scale=(0.25, 0.75), ratio=(0.25, 4.0))
+    assert {name: value.item() for name, value in vars(crops).items()} == {
+        "top": 15, "left": 15, "height": 71, "width": 71, "flip": False,
+    }  # fmt: skip

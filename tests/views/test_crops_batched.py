@@ -1,5 +1,8 @@
 """Crops as matrix products: they equal the plain ones, in a number of operations that does not grow."""
 
+import math
+from fractions import Fraction
+
 import pytest
 import torch
 from hypothesis import given
@@ -8,7 +11,7 @@ from support.pictures import PHOTOS, difference, generator, load
 
 import tpt_lib.views.crops_batched
 from tpt_lib.views import Crops, apply_crops, read_image, sample_crops
-from tpt_lib.views.crops_batched import cut_boxes
+from tpt_lib.views.crops_batched import _rounded, cut_boxes, weights
 
 
 def batched(pixels, crops, size):
@@ -80,3 +83,33 @@ def test_boxes_of_large_images_are_cut_in_parts(monkeypatch, operations_on):
             assert batched(pixels, crops, (32, 24)).equal(want)
         assert parts.names.count("bmm") == {1: 7, 3 * per_box: 3}[most]
     assert counted.names.count("bmm") == 1
+
+
+def pil_weights(length, n_out):
+    """Weights ``(n_out, length)`` as PIL and torch round them: 15 bits for the largest, and at most 22 places."""
+    half, scale = Fraction(1, 2), Fraction(length, n_out)
+    rows = []
+    for i in range(n_out):
+        row = [max(Fraction(0), 1 - abs(j + half - (i + half) * scale) / max(scale, 1)) for j in range(length)]
+        rows.append([weight / sum(row) for weight in row])
+    largest, places = max(map(max, rows)), 0
+    while places < 22 and math.floor(largest * 2 ** (places + 1) + half) < 2**15:
+        places += 1
+    return torch.tensor([[math.floor(weight * 2**places + half) / 2**places for weight in row] for row in rows])
+
+
+@pytest.mark.parametrize(("length", "n_out"), [(37, 8), (8, 37), (9, 9), (400, 1)])
+def test_weights_are_rounded_as_pils(length, n_out):
+    boxes = torch.tensor([[0, 1, 3, length, 0], [2, 3, 5, length - 1, 1]])
+    across, down = weights(boxes, (8, length + 4), (4, n_out), torch.device("cpu"))
+    for (top, left, height, width, flip), columns, rows in zip(boxes.tolist(), across, down, strict=True):
+        want = torch.zeros(n_out, length + 4)
+        want[:, left : left + width] = pil_weights(width, n_out)
+        assert columns.equal(want.flip(0) if flip else want)
+        assert rows[:, top : top + height].equal(pil_weights(height, 4))
+        assert rows.count_nonzero() == rows[:, top : top + height].count_nonzero()
+
+
+def test_the_largest_weight_may_round_to_all_of_its_15_bits():
+    """Of 65536, the largest weight here is 32767.25."""
+    assert (_rounded(torch.tensor([[[131069, 131069, 6]]])) * 2**16).tolist() == [[[32767, 32767, 2]]]

@@ -74,7 +74,8 @@ def test_a_line_of_pixels_costs_no_memory(size, spec, monkeypatch):
     )
     pixels = torch.arange(5000).mul(7).remainder(251).byte().expand(3, 5000).reshape(3, *size)
     got = preprocess(pixels, spec)
-    assert max(resized[0]) <= 48 * 16 * 2 + 48
+    side = spec.size[size.index(1)]
+    assert max(resized[0]) == side * 16 * max(spec.size) // min(spec.size)
     middle = pixels[:, 2475:2525] if size[0] > 1 else pixels[:, :, 2475:2525]
     torch.testing.assert_close(got, preprocess(middle, spec))
     assert got.std() > 0.05
@@ -86,3 +87,21 @@ def test_only_the_shortest_mode_loses_the_ends():
     for mode in ("squash", "longest"):
         assert preprocess(pixels, ImageSpec((32, 32), resize_mode=mode)).max() > 1
     assert preprocess(pixels, SMALL).max() < 0
+
+
+@pytest.mark.parametrize("size", [(2, 400), (400, 2)])
+def test_the_longest_mode_keeps_a_line_of_a_very_long_image(size):
+    view = preprocess(torch.full((3, *size), 255, dtype=torch.uint8), ImageSpec((32, 32), resize_mode="longest"))
+    white = view[0] > 0
+    assert white.all(dim=size.index(400)).sum() == 1
+    assert white.sum() == 32
+
+
+def test_the_plain_view_is_the_same_whatever_torchs_default_is(photo):
+    want = preprocess(photo, SMALL)
+    torch.set_default_dtype(torch.float64)
+    try:
+        got = preprocess(photo, SMALL)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert got.equal(want)

@@ -26,10 +26,13 @@ def gray16(mode):
     return PIL.Image.frombytes(mode, (60, 40), (GRAY.astype(np.uint16) * 257).astype("<u2").tobytes())
 
 
-def palette():
-    image = PIL.Image.fromarray(GRAY).convert("P")
-    image.info["transparency"] = bytes(range(256))
+def transparent(image):
+    image.info["transparency"] = bytes(range(256)) if image.mode == "P" else 7
     return image
+
+
+def palette():
+    return transparent(PIL.Image.fromarray(GRAY).convert("P"))
 
 
 @pytest.mark.parametrize("image", [
@@ -41,6 +44,7 @@ def palette():
     PIL.Image.fromarray(GRAY).convert("I"),
     PIL.Image.fromarray(GRAY).convert("F"),
     gray16("I;16"),
+    transparent(gray16("I;16")),
     GRAY,
     np.stack([GRAY] * 3 + [GRAY[::-1]], axis=2),
 ], ids=lambda image: getattr(image, "mode", "array"))  # fmt: skip
@@ -70,6 +74,12 @@ def test_convention_16_bits_are_scaled(tmp_path):
 def test_convention_floats_are_rounded():
     image = torch.tensor([0.0, 0.5, 0.999, 1.0]).expand(3, 1, 4)
     assert read_image(image)[0].tolist() == [[0, 128, 255, 255]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_floats_of_any_precision_are_rounded_alike(dtype):
+    image = torch.linspace(0, 1, 3000).to(dtype)
+    assert read_image(image.expand(3, 1, -1))[0, 0].tolist() == [round(255 * value) for value in image.tolist()]
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -166,6 +176,7 @@ def test_no_file_stays_open(tmp_path, jpeg):
     (np.zeros((3, 4, 5), np.uint8), ImageError, r"\(H, W, 3\) or \(H, W, 4\), but got \(3, 4, 5\); color channels last"),
     (np.zeros((4, 4, 3), np.uint16), TypeError, r"an array image must be uint8, or float in \[0, 1\], but got uint16"),
     (PIL.Image.new("I", (4, 4), 3000), ImageError, r"has PIL's mode I, .* must be in 0..255, but they are in 3000..3000"),
+    (PIL.Image.new("I", (4, 4), 256), ImageError, r"must be in 0..255, but they are in 256..256"),
     (PIL.Image.new("F", (4, 4), math.nan), ImageError, r"has PIL's mode F, .* but they are in nan..nan; scale them first"),
     (PIL.Image.new("La", (4, 4)), ImageError, r"the image cannot be read as RGB pixels: ValueError: .*La"),
     (7, TypeError, "an image must be a PIL image, a tensor, an array or a path, but got int"),
@@ -194,12 +205,12 @@ def test_pixels_are_8_bits_with_channels_last_in_memory():
         assert (pixels.dtype, pixels.shape, pixels.stride()) == (torch.uint8, (3, 4, 5), (1, 15, 3))
 
 
-@pytest.mark.parametrize("value", [-5e-5, 1 + 5e-5])
+@pytest.mark.parametrize("value", [-1e-4, -5e-5, 1 + 5e-5, 1 + 1e-4])
 def test_floats_may_be_outside_by_rounding(value):
-    assert read_image(torch.full((3, 2, 2), value)).unique().tolist() == [0 if value < 0 else 255]
+    assert read_image(torch.full((3, 2, 2), value, dtype=torch.float64)).unique().tolist() == [0 if value < 0 else 255]
 
 
-@pytest.mark.parametrize("value", [-2e-4, 1 + 2e-4])
+@pytest.mark.parametrize("value", [-1.5e-4, 1 + 1.5e-4])
 def test_floats_may_not_be_outside_by_more(value):
     with pytest.raises(ImageError, match=r"values in \[0, 1\], but they are in"):
         read_image(torch.full((3, 2, 2), value))
@@ -288,3 +299,10 @@ def test_the_bytes_of_a_file_are_read_as_the_file(tmp_path, monkeypatch):
         warnings.simplefilter("ignore")
         with pytest.raises(ImageError, match=r"^x has 60 x 40 pixels, more than PIL.Image.MAX_IMAGE_PIXELS"):
             read_encoded(file.read_bytes(), "x")
+
+
+@pytest.mark.parametrize("limit", [60 * 40, None])
+def test_a_file_with_as_many_pixels_as_allowed_is_read(tmp_path, monkeypatch, limit):
+    PIL.Image.fromarray(GRAY).save(tmp_path / "1.png")
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", limit)
+    assert read_image(tmp_path / "1.png").shape == (3, 40, 60)

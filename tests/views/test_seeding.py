@@ -38,6 +38,7 @@ def test_convention_the_stream_is_a_hash_of_seed_shape_and_pixels():
 def test_a_seed_of_numpys(no_shape_checks):
     pixels = read_image(torch.rand(3, 4, 4))
     assert image_generator(pixels, np.int64(1)).initial_seed() == image_generator(pixels, 1).initial_seed()
+    assert type(as_seed(np.int64(1))) is int
 
 
 def test_a_generator_is_drawn_from_once():
@@ -62,3 +63,21 @@ def test_rows_are_drawn_as_torch_draws_them_and_never_twice():
     assert first.equal(torch.rand(50, 4, generator=generator(3), dtype=torch.float64))
     drawn = torch.cat([first, second, third]).flatten()
     assert len(drawn.unique()) == 600
+
+
+def test_the_state_after_rows_does_not_depend_on_their_number():
+    def after(n):
+        stream = generator(3)
+        uniform_rows(n, 4, stream)
+        return torch.rand(3, generator=stream)
+
+    want = after(0)
+    assert all(after(n).equal(want) for n in (1, 2, 50))
+    assert not want.equal(torch.rand(3, generator=generator(3)))
+
+
+def test_pixels_on_an_accelerator_have_the_same_stream(simulated):
+    from support.simulated import DEVICE
+
+    pixels = read_image(torch.rand(3, 5, 4))
+    assert image_generator(pixels.to(DEVICE)).initial_seed() == image_generator(pixels).initial_seed()

@@ -51,9 +51,9 @@ def _mix_one_by_one(mixed: Tensor, views: Tensor, params: AugMix) -> None:
     shares = shares_of(params)
     chains = _chains(views, params)
     for i, view in enumerate(views):  # one view at a time stays in the processor's cache
-        torch.mul(view.float(), shares[i, 0], out=mixed[i])
+        torch.mul(view, shares[i, 0], out=mixed[i])
         for k in range(CHAINS):
-            mixed[i].addcmul_(chains[CHAINS * i + k].float(), shares[i, 1 + k])
+            mixed[i].addcmul_(chains[CHAINS * i + k], shares[i, 1 + k])
 
 
 def _chains(views: Tensor, params: AugMix) -> list[Tensor]:

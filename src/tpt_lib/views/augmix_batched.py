@@ -76,15 +76,15 @@ def map_levels(images: Tensor, n_stretched: int, tables: Tensor) -> Tensor:
 
 def _stretching(images: Tensor) -> Tensor:
     """Return the tables of autocontrast. PIL's are in float64 and one level lower where that rounds a whole number down."""
-    low, high = (f(images.flatten(2), dim=2)[..., None].int() for f in (torch.amin, torch.amax))
-    level = torch.arange(256, device=images.device, dtype=torch.int32)
-    stretched = ((level - low) * 255 // (high - low).clamp_(min=1)).clamp_(0, 255)
+    low, high = (f(images.flatten(2), dim=2)[..., None] for f in (torch.amin, torch.amax))
+    level = torch.arange(256, device=images.device)
+    stretched = (level - low) * 255 // (high - low).clamp_(min=1)  # may wrap outside low..high, where no pixel is
     return torch.where(high > low, stretched, level).byte()
 
 
 def _equalizing(images: Tensor) -> Tensor:
     planes = images.flatten(2)
-    histogram = torch.zeros(*planes.shape[:2], 256, dtype=torch.int32, device=images.device)
+    histogram = planes.new_zeros(*planes.shape[:2], 256, dtype=torch.int32)
     histogram.scatter_add_(2, planes.long(), histogram.new_ones(1).expand(planes.shape))
     return operations.equalizing(histogram, planes.amax(dim=2, keepdim=True))
 

@@ -15,7 +15,7 @@ def autocontrast(images: Tensor, _: Tensor) -> Tensor:
     low, high = (f(images.flatten(2), dim=2)[..., None].double() for f in (torch.amin, torch.amax))
     scale = torch.full_like(low, 255) / (high - low)  # 255 / x is 255 * (1 / x) in torch, which rounds differently
     level = torch.arange(256)
-    return look_up(images, torch.where(high > low, level * scale - low * scale, level).clamp(0, 255).byte())
+    return look_up(images, torch.where(high > low, level * scale - low * scale, level).byte())
 
 
 def equalize(images: Tensor, _: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -71,7 +72,7 @@ def sample_crops(
     uniform = uniform_rows(n, 2 * ATTEMPTS + 3, generator)
     area, shape = uniform[:, :ATTEMPTS], uniform[:, ATTEMPTS : 2 * ATTEMPTS]
     area = height * width * (scale[0] + (scale[1] - scale[0]) * area)
-    low, high = torch.tensor(ratio, dtype=torch.float64).log()
+    low, high = map(math.log, ratio)
     aspect = (low + (high - low) * shape).exp()
     w, h = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
@@ -119,7 +120,7 @@ def apply_crops(
     boxes = torch.stack([crops.top, crops.left, crops.height, crops.width], dim=1)
     if len(boxes) and (boxes[:, :2] + boxes[:, 2:] > torch.tensor(pixels.shape[1:])).any():
         raise ValueError(f"apply_crops: a box ends outside the image, which is {tuple(pixels.shape[1:])}")
-    boxes = torch.cat([boxes, crops.flip[:, None].to(boxes.dtype)], dim=1)
+    boxes = torch.cat([boxes, crops.flip[:, None]], dim=1)
     views = torch.empty(len(boxes), 3, *size, dtype=torch.uint8, device=pixels.device)
     return fill(views, _cut_one_by_one, cut_boxes, pixels, boxes)
 

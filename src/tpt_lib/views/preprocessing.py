@@ -57,10 +57,10 @@ def _resized_levels(pixels: Tensor, spec: ImageSpec) -> Tensor:
 
     image = PIL.Image.fromarray(_without_ends(pixels, spec).permute(1, 2, 0).contiguous().numpy())
     target = _resized(image.height, image.width, spec)
-    image = tv.resize(image, list(target), interpolation=InterpolationMode(spec.interpolation), antialias=True)
+    image = tv.resize(image, list(target), interpolation=InterpolationMode(spec.interpolation))
     pad_h, pad_w = (max(0, want - got) for want, got in zip(spec.size, target, strict=True))
     if pad_h or pad_w:
-        image = tv.pad(image, [pad_w // 2, pad_h // 2, (pad_w + 1) // 2, (pad_h + 1) // 2], fill=spec.fill)
+        image = tv.pad(image, [pad_w // 2, pad_h // 2, pad_w - pad_w // 2, pad_h - pad_h // 2], fill=spec.fill)
     return tv.pil_to_tensor(tv.center_crop(image, list(spec.size)))
 
 

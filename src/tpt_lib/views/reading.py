@@ -109,7 +109,7 @@ def read_image(image: ImageLike) -> UInt8[Tensor, "3 h w"]:
                 f"a tensor image must have shape (3, H, W), but got {tuple(image.shape)}; one image per call, color "
                 "channels first (gray.expand(3, -1, -1) makes three of one)"
             )
-        pixels = _eight_bits(image.detach().cpu())
+        pixels = _eight_bits(image.cpu())
     else:
         raise TypeError(f"an image must be a PIL image, a tensor, an array or a path, but got {type(image).__name__}")
     if 0 in pixels.shape:
@@ -176,7 +176,6 @@ def _from_pil(image: PIL.Image.Image, name: str) -> Tensor:
     from PIL import ImageOps
 
     try:
-        image.load()
         image = ImageOps.exif_transpose(image)
         if image.mode == "P" and "transparency" in image.info:
             image = image.convert("RGBA")  # PIL converts directly to RGB with the same result, but warns
@@ -205,8 +204,8 @@ def _channels_first(array: Any) -> Tensor:
             f"an array image must have shape (H, W), (H, W, 3) or (H, W, 4), but got {array.shape}; color channels last"
         )
     if array.ndim == 2:
-        array = np.stack([array] * 3, axis=2)
-    return torch.from_numpy(np.array(array[..., :3], order="C")).permute(2, 0, 1)
+        array = array[..., None]
+    return torch.from_numpy(np.array(array[..., :3])).permute(2, 0, 1).expand(3, -1, -1)
 
 
 def _eight_bits(pixels: Tensor) -> Tensor:
@@ -215,9 +214,9 @@ def _eight_bits(pixels: Tensor) -> Tensor:
     if not pixels.is_floating_point():
         raise TypeError(f"a tensor image must be uint8, or float in [0, 1], but got {pixels.dtype}")
     if pixels.numel() and not in_unit_range(pixels):
-        low, high = (f"{v:g}" for v in pixels.float().aminmax())
+        low, high = (f"{v:g}" for v in pixels.aminmax())
         raise ImageError(
             f"a float image must have values in [0, 1], but they are in {low}..{high}; divide levels of 0..255 by 255, "
             "and give pixels that are not normalized"
         )
-    return (pixels.float() * 255).round().clamp(0, 255).byte()
+    return (pixels.float() * 255).round().byte()

@@ -34,7 +34,7 @@ def image_generator(pixels: UInt8[Tensor, "3 h w"], seed: Seed = 0) -> torch.Gen
     """
     key = f"{as_seed(seed)} {tuple(pixels.shape)} ".encode()
     digest = hashlib.blake2b(key, digest_size=8)
-    digest.update(pixels.permute(1, 2, 0).contiguous().numpy(force=True).data)
+    digest.update(pixels.permute(1, 2, 0).contiguous().cpu().numpy().data)
     return torch.Generator().manual_seed(int.from_bytes(digest.digest(), "little") >> 1)
 
 
