@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tpt_lib.content import describe, digest
-from tpt_lib.models.identity import Fingerprint, check_known, identify, text_fingerprint, tower_digest
+from tpt_lib.models.identity import Fingerprint, check_known, identify, module_digest, text_fingerprint, tower_digest
 from tpt_lib.models.protocol import ImageSpec
 
 
@@ -300,6 +300,11 @@ class Describing(Bare):
         return "mine, step 4"
 
 
+class Numbered(Bare):
+    def describe(self):
+        return 4
+
+
 class Divided(Bare):
     """A model of one's own that shows the parts of each tower."""
 
@@ -317,6 +322,12 @@ def test_a_model_that_cannot_be_seen_needs_a_name_or_a_description():
     assert identify(Bare())["image_tower"] == identify(Bare())["text_tower"] == "unknown"
     assert identify(Named())["image_tower"] == identify(Named())["text_tower"] == "known as mine, step 3"
     assert identify(Describing())["text_tower"] == "mine, step 4"
+    assert identify(Numbered())["text_tower"] == "4"
+    assert [identify(model)["model"] for model in (Bare(), Named(), build("open_clip-vit"))] == [
+        "Bare",
+        "mine, step 3",
+        "CLIP",
+    ]
     divided = Divided()
     before = identify(divided)
     divided.images += 1
@@ -368,3 +379,12 @@ def test_a_wrapped_model_in_a_setting_is_described_by_its_content():
     assert describe([model]) == describe([other])
     shifted(other.module, "visual.proj")
     assert describe([model]) != describe([other])
+
+
+def test_a_module_is_known_by_its_weights_and_settings():
+    one, other = (nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(2))
+    assert module_digest(one) != module_digest(other)
+    other.load_state_dict(one.state_dict())
+    assert module_digest(one) == module_digest(other)
+    other[1].inplace = True
+    assert module_digest(one) != module_digest(other)

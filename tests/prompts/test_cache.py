@@ -63,6 +63,16 @@ def test_clear():
     assert len(made) == 2
 
 
+def test_drop():
+    model, cache, (made, make) = KeptLetters(), TextCache(), counter()
+    first, other = (cache.keep(key, text_fingerprint(model), make) for key in "ab")
+    cache.drop("a")
+    cache.drop("c")
+    assert cache.keep("a", text_fingerprint(model), make) is not first
+    assert cache.keep("b", text_fingerprint(model), make) is other
+    assert len(made) == 3
+
+
 def test_a_value_that_fails_to_build_is_not_kept():
     model, cache = KeptLetters(), TextCache()
     with pytest.raises(ZeroDivisionError):

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from support.cases import meta_net
 
 import tpt_lib
-from tpt_lib.prompts import LearnedPrompt
+from tpt_lib.prompts import LearnedPrompt, MetaNet
 
 
 def checkpoint(path, **state):
@@ -94,6 +94,7 @@ def test_a_network_for_features_of_another_width(model, tmp_path):
     ({"ctx": "text"}, "holds no tensor 'ctx'"),
     ([1, 2], "holds no tensor 'ctx', .* its keys are none"),
     ({"ctx": torch.zeros(4, 32), "meta_net.linear1.weight": torch.zeros(1, 16)}, "part of a CoCoOp network"),
+    (cocoop({"meta_net.linear2.bias": None}), "part of a CoCoOp network"),
     ({"ctx": torch.zeros(32)}, r"'ctx' is torch.float32 of shape \(32,\), which does not fit; ctx is floats \(L, D\) or"),
     ({"ctx": torch.zeros(4, 32).long()}, r"'ctx' is torch.int64 of shape \(4, 32\), which does not fit"),
     (cocoop({"meta_net.linear1.weight": torch.zeros(16)}), r"'meta_net.linear1.weight' is torch.float32 of shape \(16,\)"),
@@ -137,3 +138,28 @@ def test_what_is_saved_is_what_is_loaded(model, tmp_path, shape, with_net):
     assert (loaded.meta_net is not None) == with_net
     if with_net:
         assert all(torch.equal(a, b) for a, b in zip(loaded.meta_net.parts, net.parts, strict=True))
+
+
+def test_tensors_are_saved_and_loaded_as_plain_float32(tmp_path):
+    parts = [torch.randn(shape).half() for shape in [(4, 32), (2, 16), (2,), (32, 2), (32,)]]
+    learned = LearnedPrompt(parts[0].requires_grad_(), MetaNet(*(part.requires_grad_() for part in parts[1:])))
+    tpt_lib.save_prompt(tmp_path / "saved.pth", learned)
+    saved = list(torch.load(tmp_path / "saved.pth", weights_only=True)["state_dict"].values())
+    torch.save(cocoop(dict(zip(cocoop({}), parts, strict=True))), tmp_path / "half.pth")
+    loaded = tpt_lib.load_prompt(tmp_path / "half.pth")
+    for found in (saved, [loaded.context, *loaded.meta_net.parts]):
+        assert all(torch.equal(one, part.float()) for one, part in zip(found, parts, strict=True))
+        assert {one.dtype for one in found} == {torch.float32}
+    assert not any(one.requires_grad for one in saved)
+
+
+def test_a_checkpoint_of_a_gpu_is_read_on_the_cpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda _: "cuda:0")
+    torch.save({"ctx": torch.ones(4, 32)}, tmp_path / "model.pth")
+    assert tpt_lib.load_prompt(tmp_path / "model.pth").context.device.type == "cpu"
+
+
+@pytest.mark.parametrize("where", [".", "missing/model.pth"])
+def test_a_place_where_nothing_can_be_saved(tmp_path, where):
+    with pytest.raises(FileNotFoundError, match=r"save_prompt: .* must be a file in an existing folder"):
+        tpt_lib.save_prompt(tmp_path / where, LearnedPrompt(torch.zeros(4, 32)))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.cases import meta_net
+from support.zoo import fresh
 
 import tpt_lib
 from tpt_lib.prompts import LearnedPrompt
@@ -83,6 +84,8 @@ def test_free_names(model):
     ({"template": "a {} of {}."}, ValueError, r"a template must contain \{\} exactly once"),
     ({"template": "a {name}."}, ValueError, r"a template must contain \{\} exactly once"),
     ({"template": "a {} of", "context": torch.zeros(5, 32)}, ValueError, "context on both sides .* the 5 given context"),
+    ({"template": ["a {}.", "my {}"], "context": torch.zeros(1, 32)}, ValueError, "belong to one template, but got 2"),
+    ({"template": ["a {}.", "my {}"], "name_tokens": torch.zeros(1, 1, 32)}, ValueError, "belong to one template, but got 2"),
     ({"context": torch.zeros(4, 31)}, ValueError, r"a context has shape \(L, 32\), or \(1, L, 32\) .* got \(4, 31\)"),
     ({"context": torch.zeros(2, 4, 32)}, ValueError, r"for 1 classes .* but got \(2, 4, 32\)"),
     ({"name_tokens": torch.zeros(2, 1, 32)}, ValueError, r"name_tokens have shape \(1, M, 32\), but got \(2, 1, 32\)"),
@@ -112,6 +115,9 @@ def test_what_is_learned(model):
     free = tpt_lib.class_prompts(model, ["cat", "dog"], name_tokens=torch.zeros(2, 1, 32))
     same = tpt_lib.class_prompts(model, ["cat", "dog"], context=words.context)
     assert [is_learned(prompts) for prompts in (words, same, near, own, net, free)] == [False, False, *[True] * 4]
+    half = fresh("open_clip-vit")
+    half.module.half()
+    assert not is_learned(tpt_lib.class_prompts(half, ["cat", "dog"]))
 
 
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
@@ -123,3 +129,24 @@ def test_a_conditional_context_is_shifted_by_what_the_network_gives_each_image(m
     assert found.shape == (*batch, *shape)
     for one, feature in zip(found.reshape(-1, *shape), features.reshape(-1, 16), strict=True):
         torch.testing.assert_close(one, prompts.context + net(feature))
+    half = tpt_lib.prompts.conditional_context(prompts, features.half())
+    torch.testing.assert_close(half, tpt_lib.prompts.conditional_context(prompts, features.half().float()))
+    plain = tpt_lib.class_prompts(model, ["cat", "dog"], context=prompts.context)
+    assert torch.equal(tpt_lib.prompts.conditional_context(plain, features), plain.context.expand(*batch, *shape))
+
+
+def test_given_tokens_become_plain_float32(model):
+    context, names = (torch.randn(shape).half().requires_grad_() for shape in [(4, 32), (2, 1, 32)])
+    prompts = tpt_lib.class_prompts(model, ["cat", "dog"], context=context, name_tokens=names)
+    for got, given in ((prompts.context, context), (prompts.name_tokens, names)):
+        assert torch.equal(got, given.float())
+        assert got.dtype == torch.float32
+        assert not got.requires_grad
+
+
+def test_forget(model):
+    prompts = tpt_lib.class_prompts(model, ["cat", "dog"])
+    tpt_lib.zero_shot_predict(model, prompts, torch.eye(16)[:2])
+    assert prompts.cache._kept
+    prompts.forget()
+    assert not prompts.cache._kept

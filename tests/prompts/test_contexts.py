@@ -1,5 +1,8 @@
 """Contexts that do not come from words."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
@@ -33,3 +36,15 @@ def test_the_meta_network_is_two_layers():
     moved = net.to(torch.device("meta"))
     assert [part.device.type for part in moved.parts] == ["meta"] * 4
     assert [part.shape for part in moved.parts] == [part.shape for part in net.parts]
+
+
+def test_the_draw_is_that_of_torch(model):
+    drawn = torch.randn(4, 32, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(tpt_lib.gaussian_context(model, 4), 0.02 * drawn)
+    assert torch.equal(tpt_lib.gaussian_context(model, np.int64(4), sigma=0.0, seed=np.int64(3)), 0 * drawn)
+
+
+@pytest.mark.parametrize("sigma", [-0.1, math.inf, math.nan])
+def test_bad_sigma(model, sigma):
+    with pytest.raises(ValueError, match="gaussian_context: sigma must be a finite number of at least 0, but got"):
+        tpt_lib.gaussian_context(model, 4, sigma=sigma)

@@ -7,10 +7,11 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 import torch
+from support.letters import Letters
 from support.zoo import ZOO, build, clip_tokenizer, open_clip_model, transformers_model
 
 import tpt_lib
-from tpt_lib.prompts.templates import CONTEXT, NAME, REST, Template, short
+from tpt_lib.prompts.templates import CONTEXT, NAME, REST, Template, placeholder, short
 
 EOT = 49407
 
@@ -197,3 +198,70 @@ def test_a_name_the_tokenizer_drops():
     model = tpt_lib.wrap(open_clip_model(), letters_only)
     with pytest.raises(ValueError, match=r"gives the class '!!!' no tokens of its own in 'a photo of a \{\}\.'"):
         tpt_lib.class_prompts(model, ["cat", "!!!"])
+
+
+@pytest.mark.parametrize("template", ["a photo.", "a {} of {}.", "a {} of {name}.", "a {} {", "a {} }"])
+def test_a_template_has_one_place_and_no_other_brace(template):
+    with pytest.raises(ValueError, match=r"a template must contain \{\} exactly once"):
+        Template.parse(template)
+
+
+def test_a_tokenizer_that_joins_the_template_with_a_name():
+    def joining(texts):
+        return build("open_clip-vit").tokenize([text.replace("dog up on", "dog upon") for text in texts])
+
+    model = tpt_lib.wrap(open_clip_model(), joining)
+    with pytest.raises(
+        ValueError, match=r"the context has 3 tokens with 'cat' and 2 with 'dog', because the tokenizer"
+    ):
+        tpt_lib.class_prompts(model, ["cat", "dog", "kite"], template="a {} up on")
+
+
+class Words(Letters):
+    """A model whose tokenizer knows some words; any other word has two tokens."""
+
+    def __init__(self, *words):
+        super().__init__()
+        self.words = words
+
+    def tokenize(self, texts):
+        rows = [
+            [1, *(i for word in text.split() for i in ([5] if word in self.words else [6, 7])), 2] for text in texts
+        ]
+        return torch.tensor([row + [0] * (24 - len(row)) for row in rows])
+
+
+@pytest.mark.parametrize("words", [("X", "a"), ("a", "the"), ("the", "."), (".",)])
+def test_a_placeholder_is_the_first_word_of_one_token(words):
+    assert placeholder(Words(*words)) == words[0]
+    with pytest.raises(ValueError, match="has no one-token word among X, a, the and"):
+        placeholder(Words("red"))
+
+
+class Cut(Letters):
+    """A tokenizer of letters that knows no full stops, and cuts texts to 16 tokens with some tokens at their end."""
+
+    def __init__(self, *ends):
+        super().__init__()
+        self.ends = ends
+
+    def tokenize(self, texts):
+        kept = 15 - len(self.ends)
+        rows = [[1, *[ord(c) for c in text if c not in " ."][:kept], *self.ends] for text in texts]
+        return torch.tensor([row + [0] * (16 - len(row)) for row in rows])
+
+
+@pytest.mark.parametrize("ends", [(2,), (2, 3)])
+def test_a_name_fits_to_the_last_token(ends):
+    """Whatever was cut off, and where a full stop is no token."""
+    model, room = Cut(*ends), 15 - len(ends) - len("my")
+    lengths = tpt_lib.class_prompts(model, ["a" * room, "a"], template="my {}").lengths
+    assert lengths.tolist() == [1 + len("my") + room + 1, 5]
+    with pytest.raises(ValueError, match=r"does not fit: .* more than the 16 tokens"):
+        tpt_lib.class_prompts(model, ["a" * (room + 1)], template="my {}")
+    tpt_lib.class_prompts(model, ["a" * (room - 3 + len(ends))], template="my {}.")
+
+
+def test_a_name_in_a_message_is_cut_after_40_characters():
+    assert short("a" * 40) == repr("a" * 40)
+    assert short("a" * 41) == repr("a" * 40 + "…")

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import math
 
 import pytest
 import torch
@@ -186,3 +187,45 @@ def test_weights_of_inference_mode_are_looked_at_each_time(calls):
     with torch.inference_mode():
         model.module.text_projection.mul_(-1)
     assert largest(encode_prompts(model, prompts), -before) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("dtype", "difference", "engine"),
+    [
+        (torch.float32, 0.0009, "packed"),
+        (torch.float32, 0.0011, "full_length"),
+        (torch.float16, 0.045, "packed"),
+        (torch.float16, 0.055, "full_length"),
+        (torch.bfloat16, 0.045, "packed"),
+        (torch.bfloat16, 0.055, "full_length"),
+    ],
+)
+def test_how_much_the_engines_may_differ(dtype, difference, engine, monkeypatch):
+    """The largest difference of unit vectors counts, also where the squares of their features exceed float16."""
+    model = fresh("open_clip-vit")
+    prompts = class_prompts(model, NAMES)
+    near = math.sqrt((1 - difference**2) / 2)
+    for name, *row in (
+        ("full_length_features", math.sqrt(0.5), math.sqrt(0.5), 0),
+        ("packed_features", near, near, -difference),
+    ):
+        features = (8e4 * torch.tensor([[row, row]])).to(dtype)
+        monkeypatch.setattr(tpt_lib.text.choose, name, lambda *_, features=features: features)
+    model.module.text_projection.data = model.module.text_projection.data.to(dtype)
+    tower = model.causal_tower()
+    assert tpt_lib.text.choose._prove(tower, model, prompts) == (engine == "packed")
+
+
+def test_equal_features_pass_without_tolerance(monkeypatch):
+    model = fresh("open_clip-vit")
+    prompts, features = class_prompts(model, NAMES), torch.ones(1, 2, 16)
+    for name in ("full_length_features", "packed_features"):
+        monkeypatch.setattr(tpt_lib.text.choose, name, lambda *_: features)
+    monkeypatch.setattr(tpt_lib.text.choose, "TOLERANCE", 0)
+    assert tpt_lib.text.choose._prove(model.causal_tower(), model, prompts)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_names_have_no_engine():
+    with pytest.raises(TypeError, match="text_engine: prompts must be what class_prompts"):
+        text_engine(build("open_clip-vit"), NAMES)

@@ -20,7 +20,7 @@ from support.text_cases import (
     plain_model,
     varied,
 )
-from support.zoo import build
+from support.zoo import TEXT, build
 
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts, gaussian_context
@@ -60,6 +60,17 @@ def test_a_batch_of_contexts_with_the_same_names(engine):
     got = encode_prompts(model, prompts, contexts, prompts.name_tokens, engine=engine)
     for features, context in zip(got, contexts, strict=True):
         assert largest(features, encode_prompts(model, prompts, context, engine=engine)) <= 1e-6
+
+
+@BOTH
+def test_a_batch_of_names_with_the_same_context(engine):
+    model = build("open_clip-vit")
+    prompts = class_prompts(model, NAMES, name_tokens=gaussian_context(model, 2, n_classes=5))
+    names = varied(prompts.name_tokens, (3,)).detach()
+    got = encode_prompts(model, prompts, None, names, engine=engine)
+    for features, own in zip(got, names, strict=True):
+        assert largest(features, encode_prompts(model, prompts, prompts.context, own, engine=engine)) <= 1e-6
+    assert largest(got[0], got[1]) > 1e-4
 
 
 @pytest.mark.parametrize("how", [{"engine": "packed"}, {"layout": "padded"}, {"engine": "full_length"}])
@@ -102,6 +113,25 @@ def test_a_chunk_has_as_many_classes_as_fit_by_the_longest(batch, bound, chunk, 
     monkeypatch.setattr("tpt_lib.text.encode.TOKENS_A_GRAPH", bound)
     prompts = class_prompts(build("open_clip-vit"), NAMES)
     assert class_chunk(prompts, batch, None, full_length=False) == chunk
+
+
+@pytest.mark.parametrize(("batch", "chunk"), [(0, 32), (1, 32), (3, 10), (32, 1), (33, 1)])
+def test_a_chunk_of_full_length_prompts_has_32_rows_or_one_class(batch, chunk):
+    prompts = class_prompts(build("open_clip-vit"), NAMES)
+    assert class_chunk(prompts, batch, None, full_length=True) == chunk
+
+
+def test_attention_is_fused_unless_asked_otherwise(monkeypatch):
+    model, calls = build("open_clip-vit"), []
+    encoder = encode.open_encoder(model, class_prompts(model, NAMES), layout="padded")
+    fused = F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda *args, **more: calls.append(args) or fused(*args, **more)
+    )
+    want = encoder(None, None)
+    assert len(calls) == TEXT["layers"]
+    assert largest(dataclasses.replace(encoder, fused=False)(None, None), want) <= 1e-6
+    assert len(calls) == TEXT["layers"]
 
 
 @pytest.mark.parametrize(("bound", "sizes"), [(20, [5]), (19, [3, 2]), (7, [2, 2, 1]), (1, [1, 1, 1, 1, 1])])
@@ -245,3 +275,8 @@ def test_an_unknown_engine_is_refused(function, no_shape_checks):
     model = build("open_clip-vit")
     with pytest.raises(ValueError, match="engine must be one of auto, packed, full_length, but got 'quick'"):
         function(model, class_prompts(model, NAMES), engine="quick")
+
+
+def test_names_are_no_prompts(no_shape_checks):
+    with pytest.raises(TypeError, match="encode_prompts: prompts must be what class_prompts"):
+        encode_prompts(build("open_clip-vit"), NAMES)

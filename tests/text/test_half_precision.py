@@ -4,6 +4,7 @@ import open_clip
 import pytest
 import torch
 from support.cases import largest
+from support.letters import Letters
 from support.marking import slow_but
 from support.text_cases import BOTH, NAMES, assert_same, cosine, features_and_gradient, initial_of, vit
 from support.zoo import FEW, ZOO, build, fresh, open_clip_model
@@ -12,6 +13,7 @@ from torch import nn
 import tpt_lib
 from tpt_lib import class_prompts, gaussian_context
 from tpt_lib.text import text_engine
+from tpt_lib.text.half_precision import compute_dtypes, scale_gradient
 
 
 def with_weights_in(name, dtype):
@@ -87,3 +89,17 @@ def test_autocast(engine):
     assert rough.features.dtype == torch.float32
     assert 1e-5 < largest(rough.features, want[0]) <= 0.05
     assert cosine(*rough.gradients(upstream), want[1]) > 0.99
+
+
+def test_a_model_without_text_parts_computes_in_the_dtype_of_its_embedding():
+    model = Letters()
+    assert compute_dtypes(model) == {torch.float32}
+    model.table = model.table.half()
+    assert compute_dtypes(model) == {torch.float16}
+
+
+def test_a_scaled_gradient_leaves_no_hook_on_the_tensor():
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        (gradient,) = torch.autograd.grad(scale_gradient(x, 4.0).sum(), x)
+        assert gradient.tolist() == [4, 4]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch.nn.functional as F
-from support.cases import largest
+from support.cases import largest, meta_net
 from support.letters import KeptLetters, Letters
 from support.text_cases import BOTH, NAMES, assert_same, features_and_gradient, initial_of, relative, varied, vit
 from support.zoo import build
@@ -18,8 +18,10 @@ from torch.utils._pytree import tree_leaves
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts, gaussian_context
 from tpt_lib.models.identity import text_fingerprint
+from tpt_lib.prompts import LearnedPrompt
+from tpt_lib.text import encode
 from tpt_lib.text.encode import open_encoder
-from tpt_lib.text.initial import initial_text
+from tpt_lib.text.initial import InitialText, initial_text, keep_features, start_features
 
 
 def with_a_hook(module):
@@ -259,6 +261,7 @@ def test_gradients_go_nowhere_else_and_can_be_asked_for_again(engine):
     assert all(torch.equal(a, b) for a, b in zip(first, initial.gradients(upstream), strict=True))
     encode_prompts(model, prompts, prompts.context.clone().requires_grad_()).sum().backward()
     assert all(weight.grad is None for weight in model.module.parameters())
+    assert not prompts.context.requires_grad
 
 
 @BOTH
@@ -321,3 +324,47 @@ def test_four_threads_at_once(engine, chunk):
                 torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
         again = class_prompts(model, NAMES)
         assert len({id(text) for text in pool.map(lambda _: initial_of(model, again), range(8))}) == 1
+
+
+def test_gradients_of_several_images_take_one_backward_pass_where_the_graph_allows_it(monkeypatch):
+    monkeypatch.setattr(encode, "TOKENS_A_GRAPH", 20)  # as many as there are
+    model, prompts = vit()
+    together, apart = (initial_of(model, prompts, layout=layout) for layout in ("padded", "ragged"))
+    upstream, calls, gradients = torch.randn(2, len(NAMES), 16), [], InitialText.gradients
+    want = torch.stack([apart.gradients(one)[0] for one in upstream])
+    monkeypatch.setattr(InitialText, "gradients", lambda self, one: calls.append(one) or gradients(self, one))
+    for initial, passes in ((together, 1), (apart, 2)):
+        calls.clear()
+        (got,) = initial.gradients_of_each(upstream)
+        assert relative(got, want) <= 1e-5
+        assert len(calls) == passes
+    monkeypatch.setattr(torch.func, "vmap", None)
+    assert relative(together.gradients_of_each(upstream[:1])[0], want[:1]) <= 1e-5
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (3,)])
+@pytest.mark.parametrize("net", [None, meta_net()])
+def test_each_image_starts_from_the_features_of_its_own_context(net, batch):
+    model = build("open_clip-vit")
+    prompts = class_prompts(model, NAMES, context=LearnedPrompt(gaussian_context(model, 4), net))
+    views = F.normalize(torch.randn(*batch, 6, 16), dim=-1)
+    got = start_features(model, prompts, views)
+    assert got.shape == (*batch, len(NAMES), 16)
+    assert not got.requires_grad
+    for text, view in zip(got.reshape(-1, len(NAMES), 16), views.reshape(-1, 6, 16), strict=True):
+        context = prompts.context if net is None else prompts.context + net(view[0])
+        assert largest(text, encode_prompts(model, prompts, context)) <= 1e-6
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_names_are_no_start():
+    with pytest.raises(TypeError, match="prompts must be what class_prompts"):
+        start_features(build("open_clip-vit"), NAMES, torch.eye(16)[:2])
+
+
+def test_known_features_replace_those_that_are_kept():
+    model, prompts = vit()
+    before, known = keep_features(model, prompts), torch.eye(16)[: len(NAMES)]
+    assert keep_features(model, prompts) is before
+    assert keep_features(model, prompts, known) is known
+    assert keep_features(model, prompts) is known

@@ -36,6 +36,7 @@ from support.zoo import VISION, build, liven, open_clip_model, transformers_mode
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts, gaussian_context
 from tpt_lib.text import text_engine
+from tpt_lib.text.attention import attention
 from tpt_lib.text.packing import Packing
 
 
@@ -263,5 +264,45 @@ def test_a_mask_of_all_pairs_of_tokens_is_for_few_of_them(kind, monkeypatch):
     """Its size is the square of the number of tokens."""
     monkeypatch.setattr(tpt_lib.text.packing, "FEW", 20)
     prompts = class_prompts(build("open_clip-vit"), ["cat", *(f"cat {n}" for n in range(30))])
-    assert Packing.of(prompts, torch.arange(2), kind).seen is not None
-    assert Packing.of(prompts, torch.arange(31), kind).seen is None
+    few, many = (Packing.of(prompts, torch.arange(count), kind) for count in (2, 31))
+    assert few.seen is not None
+    assert many.seen is None
+    assert (bool(few.grids), bool(many.grids)) == (False, kind == "padded")
+
+
+def test_a_batch_of_contexts_in_a_float16_tower(layout):
+    """Its positions are float32, as open_clip and OpenAI make it."""
+    exact, module = build("open_clip-vit"), open_clip_model()
+    open_clip.model.convert_weights_to_fp16(module)
+    assert module.positional_embedding.dtype == torch.float32
+    prompts = class_prompts(tpt_lib.wrap(module), NAMES)
+    contexts = varied(prompts.context, (3,)).detach()
+    want = encode_prompts(exact, class_prompts(exact, NAMES), contexts, engine="full_length")
+    assert largest(encode_prompts(prompts.model, prompts, contexts, engine="packed", layout=layout), want) <= 0.005
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_masks_take_the_dtype_of_what_attends(last):
+    prompts = class_prompts(build("open_clip-vit"), NAMES)
+    ragged, padded = (Packing.of(prompts, prompts.lengths.argsort(), layout) for layout in ("ragged", "padded"))
+    qkv = torch.randn(3, 1, len(ragged.ids), 32).half()
+    want = attention(ragged, tuple(qkv.double()), 4, last=last)
+    for packing in (padded, padded.unfused()):
+        got = attention(packing, tuple(qkv), 4, last=last)
+        assert got.dtype == torch.float16
+        assert largest(got, want) <= 0.005
+
+
+def test_a_padded_group_moves_to_a_device_as_a_whole():
+    prompts = class_prompts(build("open_clip-vit"), NAMES)
+    (grid,) = Packing.of(prompts, prompts.lengths.argsort(), "padded").grids
+    moved = grid.to(torch.device("meta"))
+    assert [each.device.type for each in (moved.tokens, moved.mask, moved.last)] == ["meta"] * 3
+
+
+def test_padded_groups_without_a_prefix(layout):
+    model = tpt_lib.wrap(open_clip_model(), without_start)
+    prompts = class_prompts(model, NAMES, context=gaussian_context(model, 3, n_classes=5))
+    assert prompts.prefix == 0
+    want = features_and_gradient(model, prompts, engine="full_length")
+    assert_same(features_and_gradient(model, prompts, engine="packed", layout=layout), want)

@@ -1,9 +1,12 @@
 """Text features on disk belong to a text tower and to prompts, and nothing else may use them."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from safetensors import safe_open
 from support.cases import meta_net
-from support.letters import Letters
+from support.letters import KeptLetters, Letters
 from support.text_cases import NAMES
 from support.zoo import fresh
 
@@ -84,6 +87,17 @@ def test_features_of_other_prompts_are_refused(model, other, tmp_path):
         load_text_features(model, prompts, tmp_path / "names.safetensors")
 
 
+@pytest.mark.parametrize("what", ["context", "name_tokens"])
+def test_features_of_slightly_different_tokens_are_refused(model, what, tmp_path):
+    given = {"context": gaussian_context(model, 4), "name_tokens": gaussian_context(model, 2, n_classes=5)}
+    save_text_features(model, class_prompts(model, NAMES, **given), tmp_path / "names.safetensors")
+    load_text_features(model, class_prompts(model, NAMES, **given), tmp_path / "names.safetensors")
+    with pytest.raises(ValueError, match="has the features of other prompts"):
+        load_text_features(
+            model, class_prompts(model, NAMES, **given | {what: given[what] + 1e-7}), tmp_path / "names.safetensors"
+        )
+
+
 def test_a_changed_image_tower_changes_nothing(model, tmp_path):
     prompts = class_prompts(model, NAMES)
     save_text_features(model, prompts, tmp_path / "names.safetensors")
@@ -121,3 +135,53 @@ def test_what_cannot_be_stored(model, tmp_path):
     cocoop = class_prompts(model, NAMES, context=LearnedPrompt(gaussian_context(model, 4), meta_net()))
     with pytest.raises(ValueError, match="the text features of a CoCoOp prompt depend on the image"):
         save_text_features(model, cocoop, tmp_path / "a")
+
+
+def test_prompts_of_a_copy_of_the_model_are_refused(model, tmp_path):
+    prompts, other = class_prompts(model, NAMES), fresh("open_clip-vit")
+    save_text_features(model, prompts, tmp_path / "names.safetensors")
+    with pytest.raises(ValueError, match="these prompts were made for another model"):
+        load_text_features(other, prompts, tmp_path / "names.safetensors")
+
+
+def test_folders_are_made_and_digests_have_16_bytes(model, tmp_path):
+    path = f"{tmp_path}/new/folder/names.safetensors"
+    save_text_features(model, class_prompts(model, NAMES), path)
+    with safe_open(path, "pt") as file:
+        assert {key: len(value) for key, value in file.metadata().items() if key != "format"} == {
+            "text_tower": 32,
+            "prompts": 32,
+        }
+
+
+def test_a_file_stays_as_it_is_when_saving_fails(model, tmp_path, monkeypatch):
+    def fail(_tensors, path, **_):
+        Path(path).write_bytes(b"half")
+        raise OSError("disk full")
+
+    prompts, path = class_prompts(model, NAMES), tmp_path / "names.safetensors"
+    save_text_features(model, prompts, path)
+    before = path.read_bytes()
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_text_features(model, prompts, path)
+    assert path.read_bytes() == before
+
+
+class Noted(KeptLetters):
+    """A model with a setting that JSON does not know."""
+
+    dtype = torch.float32
+
+    def text_parts(self):
+        return [*super().text_parts(), ("dtype", self.dtype)]
+
+
+def test_settings_of_any_type_are_part_of_a_tower(tmp_path):
+    model = Noted()
+    prompts = class_prompts(model, ["cat", "dog"], template="my {}")
+    save_text_features(model, prompts, tmp_path / "names.safetensors")
+    load_text_features(model, prompts, tmp_path / "names.safetensors")
+    model.dtype = torch.float64
+    with pytest.raises(ValueError, match="has the features of another text tower"):
+        load_text_features(model, prompts, tmp_path / "names.safetensors")

@@ -41,14 +41,14 @@ def load_prompt(path: PathLike) -> LearnedPrompt:
             f"load_prompt: {str(path)!r} holds no tensor 'ctx', so it is not a CoOp or CoCoOp prompt; its keys are "
             f"{', '.join(list(state)[:8]) or 'none'}"
         )
-    parts = [state.get(key) for key in NET_KEYS]
-    if any(part is not None for part in parts) and not all(isinstance(part, Tensor) for part in parts):
+    parts = [state[key] for key in NET_KEYS if key in state]
+    if parts and (len(parts) < len(NET_KEYS) or not all(isinstance(part, Tensor) for part in parts)):
         raise ValueError(
             f"load_prompt: {str(path)!r} has part of a CoCoOp network; it needs weight and bias of meta_net.linear1 and "
             f"meta_net.linear2, and has {', '.join(k for k in state if k.startswith('meta_net'))}"
         )
     _check_shapes(str(path), state)
-    net = None if parts[0] is None else MetaNet(*(part.float() for part in parts if part is not None))
+    net = MetaNet(*(part.float() for part in parts)) if parts else None
     return LearnedPrompt(state["ctx"].float(), net)
 
 
@@ -56,8 +56,8 @@ def _check_shapes(path: str, state: dict[str, Any]) -> None:
     """Refuse a checkpoint by the first key whose tensor does not fit or is not finite."""
     shape = {key: tuple(state[key].shape) for key in ("ctx", *NET_KEYS) if key in state}
     fits = {"ctx": len(shape["ctx"]) in (2, 3)}
-    if len(shape) > 1:
-        weight1, bias1, weight2, bias2 = NET_KEYS
+    weight1, bias1, weight2, bias2 = NET_KEYS
+    if weight1 in shape:
         width, hidden = shape["ctx"][-1:], shape[weight1][:1]
         fits |= {weight1: len(shape[weight1]) == 2, bias1: shape[bias1] == hidden}
         fits |= {weight2: shape[weight2] == width + hidden, bias2: shape[bias2] == width}
@@ -95,7 +95,7 @@ def save_prompt(
             f"save_prompt: pass the path and then prompts or a LearnedPrompt, but got {kind_of(prompt)}; for a tensor: "
             "LearnedPrompt(context)"
         )
-    if Path(path).is_dir() or not Path(path).absolute().parent.is_dir():
+    if Path(path).is_dir() or not Path(path).parent.is_dir():
         raise FileNotFoundError(f"save_prompt: {str(path)!r} must be a file in an existing folder")
     state = {"ctx": prompt.context.detach().float().cpu()}
     if prompt.meta_net is not None:

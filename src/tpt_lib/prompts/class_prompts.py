@@ -150,8 +150,9 @@ def _of_template(
     parts = split(model, form, texts)
     if isinstance(learned, LearnedPrompt) and learned.context.shape[-2] != (parts.roles[0] == CONTEXT).sum():
         parts = split(model, form.with_context([placeholder(model)] * learned.context.shape[-2]), texts)
-    start = learned.context if isinstance(learned, LearnedPrompt) else _words(model, parts)
-    device = model.embed_tokens(parts.ids[:1]).device
+    words = _words(model, parts)
+    start = learned.context if isinstance(learned, LearnedPrompt) else words
+    device = words.device
     prompts = ClassPrompts(
         model=model,
         names=tuple(names),
@@ -196,7 +197,7 @@ def conditional_context(prompts: ClassPrompts, image_features: Float[Tensor, "*b
 
 def is_learned(prompts: ClassPrompts) -> bool:
     """Return whether the prompts hold anything other than the embeddings of words."""
-    if prompts.meta_net is not None or prompts.name_tokens is not None or prompts.context.ndim == 3:
+    if prompts.meta_net is not None or prompts.name_tokens is not None:
         return True
     return not torch.equal(_words(prompts.model, prompts), prompts.context)
 
@@ -206,7 +207,7 @@ def _words(model: ClipLike, parts: Split | ClassPrompts) -> Tensor:
 
 
 def _check_shapes(prompts: ClassPrompts) -> None:
-    count, width = len(prompts.names), prompts.model.embed_tokens(prompts.ids[:1]).shape[-1]
+    count, width = len(prompts.names), _words(prompts.model, prompts).shape[-1]
     context, names = prompts.context, prompts.name_tokens
     if context.ndim not in (2, 3) or context.shape[-1] != width or (context.ndim == 3 and len(context) != count):
         raise ValueError(

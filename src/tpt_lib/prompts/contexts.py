@@ -70,7 +70,8 @@ def gaussian_context(
     >>> gaussian_context(model, 4).shape
     torch.Size([4, 256])
     """
-    for name, count in {"length": length, "n_classes": 1 if n_classes is None else n_classes}.items():
+    counts = {"length": length} if n_classes is None else {"length": length, "n_classes": n_classes}
+    for name, count in counts.items():
         if not isinstance(count, SupportsIndex) or count.__index__() < 1:
             raise ValueError(f"gaussian_context: {name} must be an int of at least 1, but got {count!r}")
     if not isinstance(seed, SupportsIndex):

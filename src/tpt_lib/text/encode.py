@@ -71,7 +71,8 @@ def encode_prompts(
     >>> encode_prompts(model, prompts, context=torch.zeros(5, 4, 256)).shape
     torch.Size([5, 3, 256])
     """
-    encoder = open_encoder(model, prompts, engine=engine, chunk=chunk, layout=layout)
+    opened = partial(open_encoder, model, engine=engine, chunk=chunk, layout=layout)
+    encoder = opened(prompts)
     if not prompts.others:
         return encoder(context, name_tokens)
     if context is not None or name_tokens is not None:
@@ -81,8 +82,7 @@ def encode_prompts(
         )
     total = encoder(None, None)
     for one in prompts.others:
-        own = replace(one, model=model)  # the first template's model was checked
-        total = total + open_encoder(model, own, engine=engine, chunk=chunk, layout=layout)(None, None)
+        total = total + opened(replace(one, model=model))(None, None)  # the first template's model was checked
     return F.normalize(total, dim=-1)
 
 
@@ -134,10 +134,10 @@ class TextEncoder:
         return min(len(self.prompts.names), chunk)
 
     def _part(self, context: Tensor, name_tokens: Tensor | None, part: Packing | Tensor) -> Tensor:
-        if isinstance(part, Packing) and not isinstance(self.tower, str):
-            return packed_features(self.tower, part if self.fused else part.unfused(), context, name_tokens)
-        assert isinstance(part, Tensor)
-        return full_length_features(self.model, self.prompts, context, name_tokens, part)
+        if isinstance(part, Tensor):
+            return full_length_features(self.model, self.prompts, context, name_tokens, part)
+        assert not isinstance(self.tower, str)
+        return packed_features(self.tower, part if self.fused else part.unfused(), context, name_tokens)
 
 
 @dataclass(frozen=True)
@@ -204,13 +204,13 @@ def _broadcast(
         )
     context = prompts.context if context is None else context
     batch = _batch_shape("context", context, prompts.context)
-    if name_tokens is not None and prompts.name_tokens is None:
+    own = prompts.name_tokens
+    if own is None and name_tokens is not None:
         raise ValueError("encode_prompts: name_tokens were given, but these prompts have no free name tokens")
-    name_tokens = prompts.name_tokens if name_tokens is None else name_tokens
-    if name_tokens is not None and prompts.name_tokens is not None:
-        own = prompts.name_tokens.shape
-        batch = torch.broadcast_shapes(batch, _batch_shape("name_tokens", name_tokens, prompts.name_tokens))
-        name_tokens = name_tokens.expand(*batch, *own).reshape(batch.numel(), *own)
+    if own is not None:
+        name_tokens = own if name_tokens is None else name_tokens
+        batch = torch.broadcast_shapes(batch, _batch_shape("name_tokens", name_tokens, own))
+        name_tokens = name_tokens.expand(*batch, *own.shape).reshape(batch.numel(), *own.shape)
     context = context.expand(*batch, *prompts.context.shape).reshape(batch.numel(), *prompts.context.shape)
     return context if context.ndim == 4 else context[:, None], name_tokens, batch
 

@@ -118,9 +118,9 @@ def _grid(lengths: list[int], width: int, prefix: int, first: int, *, with_prefi
     columns = torch.arange(width)
     queries = torch.where(columns < own, first + own.cumsum(0) - own + columns, -1)
     mask = torch.ones(width, prefix + width, dtype=torch.bool).tril(prefix).expand(len(lengths), -1, -1)
-    if with_prefix and prefix:
+    if with_prefix:
         asked = torch.arange(-(-prefix // width) * width).unflatten(0, (-1, width))
-        sees = torch.arange(prefix + width) <= asked.clamp(max=prefix - 1)[..., None]  # and none of the row's own cells
+        sees = torch.arange(prefix + width) <= asked[..., None]  # and none of the row's own cells, but for padding
         queries = torch.cat([queries, torch.where(asked < prefix, asked, -1)])
         mask = torch.cat([mask, sees])
     tokens = torch.cat([torch.arange(prefix).expand(len(queries), prefix), queries.clamp(min=0)], dim=1)

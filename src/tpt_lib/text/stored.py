@@ -43,7 +43,7 @@ def save_text_features(model: ClipLike, prompts: ClassPrompts, path: PathLike) -
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
-    save_file({"features": features.detach().cpu().contiguous()}, partial, metadata=identity)
+    save_file({"features": features.cpu().contiguous()}, partial, metadata=identity)
     partial.replace(target)
 
 
