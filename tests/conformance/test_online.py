@@ -16,8 +16,10 @@ from support.prompting import words
 from support.simulated import DEVICE, counting, on_host, to_simulated
 from support.streams import CLASSES, EXPECTED, METHODS, stream_of
 
+import tpt_lib
 from tpt_lib import list_methods
 from tpt_lib.methods import fold, load_state, onzeta, save_state, stream
+from tpt_lib.methods.online import finish, initial_features
 from tpt_lib.methods.stream import state_tensors
 
 each = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
@@ -207,6 +209,37 @@ def test_what_is_no_image_is_refused(method):
         method.step(model, prompts, state, images)
     with pytest.raises(ValueError, match="features must have unit length"):
         method.step(model, prompts, state, 3 * images[0])
+    with pytest.raises(
+        ValueError, match=r"features must be floats of shape .* but got torch.float32 of shape \(0, 16\)"
+    ):
+        method.step(model, prompts, state, images[0, :0])
+
+
+@each
+def test_features_of_half_precision(method):
+    """They are taken for the numbers that they are."""
+    model, prompts, images, _ = stream_of(4)
+    half = images.half()
+    for one, other in zip(
+        stream(method, model, prompts, half), stream(method, model, prompts, half.float()), strict=True
+    ):
+        assert torch.equal(one.logits, other.logits)
+
+
+@pytest.mark.parametrize("broken", ["logits", "before"])
+def test_logits_that_are_not_finite_are_refused(broken):
+    _, prompts, images, _ = stream_of(1)
+    given = {"logits": torch.zeros(5), "before": torch.zeros(5)}
+    given[broken] = torch.tensor([0.0, 0.0, torch.nan, 0.0, torch.inf])
+    with pytest.raises(ValueError, match="mine: 2 of 5 logits are not finite"):
+        finish("mine", prompts, images[0], **given)
+
+
+def test_a_state_shares_no_memory_with_the_prompts():
+    model, prompts, images, _ = stream_of(1)
+    want = tpt_lib.zero_shot_predict(model, prompts, images[0]).logits
+    initial_features("mine", model, prompts).zero_()
+    assert torch.equal(tpt_lib.zero_shot_predict(model, prompts, images[0]).logits, want)
 
 
 @each_slow_if_it_tunes

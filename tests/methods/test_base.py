@@ -1,8 +1,12 @@
 """The registry, what a method may be given as, and what runs methods side by side."""
 
 import functools
+import typing
 
 import pytest
+import torch
+import typing_extensions
+from support.prompting import unit
 from support.registry import OF_THE_PAPER
 
 import tpt_lib
@@ -51,6 +55,7 @@ def test_each_way_to_name_a_method():
         get_method("zero-shot") == get_method("zero shot") == get_method("zero_shot") == get_method(zero_shot_predict)
     )
     assert get_method("MEMO on CLIP").name == "memo_clip"
+    assert get_method("C-TPT").name == "ctpt"
 
 
 def test_a_partial_keeps_its_entry_and_its_settings():
@@ -73,6 +78,8 @@ def test_functions_that_are_not_registered_need_features():
 
     assert get_method(Called()).name == "Called"
     assert get_method(counting).predict is counting
+    of_images = OnlineMethod(counting.init, counting.step, needs=("images",))
+    assert (get_method(counting).needs, get_method(of_images).needs) == (("features",), ("images",))
 
 
 @pytest.mark.usefixtures("no_shape_checks")
@@ -182,4 +189,71 @@ def test_a_notebook_shows_the_names_as_a_table():
     shown = names._repr_html_()
     assert shown.count("<tr>") == len(names) + 1
     assert "<td>memo_clip</td>" in shown
+    assert "<td>features, reward</td>" in shown
     assert "<td>TDA</td>" in list_methods(online=True)._repr_html_()
+
+
+def test_a_function_has_the_name_it_was_registered_under():
+    assert base.registered_name(tpt_predict) == "tpt"
+    assert base.registered_name(mine) is None
+
+
+class Options(typing.TypedDict, total=False):
+    steps: int
+
+
+def with_options(model, prompts, features, /, *, lr=1.0, **options: typing_extensions.Unpack[Options]):
+    return model
+
+
+def with_anything(model, prompts, features, **more: int):
+    return model
+
+
+@pytest.mark.parametrize(("function", "given"), [
+    (mine, 3),
+    (functools.partial(mine, features=None), 2),
+    (functools.partial(with_options, lr=0.1, steps=3), 3),
+    (functools.partial(functools.partial(with_options, steps=3), lr=0.1), 3),
+    (functools.partial(with_anything, anything=1), 3),
+    (lambda model, prompts, features, **more: model, 3),
+    (dict.get, 2),
+])  # fmt: skip
+def test_what_can_be_called_is_let_through(function, given):
+    base.check_arguments("caller", function, given)
+
+
+@pytest.mark.parametrize(("function", "given", "message"), [
+    (functools.partial(mine, feature=3), 2, r"^caller: unknown keyword 'feature'; did you mean 'features'\?"),
+    (functools.partial(with_options, step=3), 3, r"^caller: unknown keyword 'step'; did you mean 'steps'\?"),
+    (functools.partial(with_options, model=3), 3, "^caller: unknown keyword 'model'; it takes lr, steps"),
+    (functools.partial(functools.partial(mine, wrong=3)), 3, "^caller: unknown keyword 'wrong'"),
+    (mine, 2, "^caller: cannot be called with 2 arguments: missing a required argument: 'features'"),
+    (mine, 4, "^caller: cannot be called with 4 arguments: too many positional arguments"),
+])  # fmt: skip
+def test_what_cannot_be_called_is_refused(function, given, message):
+    with pytest.raises(TypeError, match=message):
+        base.check_arguments("caller", function, given)
+
+
+def test_keywords_of_the_call_are_checked_too():
+    base.check_arguments("caller", with_options, 3, lr=1.0, steps=2)
+    with pytest.raises(TypeError, match=r"^caller: unknown keyword 'reward'; it takes model, prompts, features"):
+        base.check_arguments("caller", mine, 3, reward=None)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_features_that_cannot_be_used_are_refused():
+    for features in (unit(1, 5), unit(3, 5), unit(2, 3, 5), unit(3, 5).half()):
+        base.check_features("caller", features)
+    of_shape = r"^caller: features must be floats of shape \(N, E\), or \(B, N, E\) for several images, .* but got "
+    for features, message in [
+        ([[1.0]], f"{of_shape}list"),
+        (unit(3, 5).long(), rf"{of_shape}torch.int64 of shape \(3, 5\)"),
+        (unit(5), rf"{of_shape}torch.float32 of shape \(5,\)"),
+        (unit(2, 2, 3, 5), rf"{of_shape}torch.float32 of shape \(2, 2, 3, 5\)"),
+        (torch.zeros(0, 5), rf"{of_shape}torch.float32 of shape \(0, 5\)"),
+        (2 * unit(3, 5), "^caller: features must have unit length, but their lengths are 2 to 2"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            base.check_features("caller", features)

@@ -1,6 +1,8 @@
 """Bongard problems against the plain loop of ``oracles/tpt.py``, together and one at a time, from every kind of input."""
 
 import functools
+import inspect
+import json
 import math
 
 import pytest
@@ -11,7 +13,7 @@ from support.marking import slow_but
 from support.zoo import fresh
 
 import tpt_lib
-from tpt_lib import bongard_prototype, bongard_tpt, bongard_tpt_many, gaussian_context
+from tpt_lib import BongardPrediction, bongard_prototype, bongard_tpt, bongard_tpt_many, gaussian_context
 
 STEPS = 64
 CLIP_START, CLIP_END, STOP = 49406, 49407, 269
@@ -40,7 +42,8 @@ def plain(model, problem, steps, n_context=4):
 def solved(name, seed, steps, **sizes):
     model = model_of(name)
     problem = problem_of(seed, **sizes)
-    return bongard_tpt(model, *problem, steps=steps), plain(model, problem, steps)
+    settings = {} if steps == STEPS else {"steps": steps}
+    return bongard_tpt(model, *problem, **settings), plain(model, problem, steps)
 
 
 CASES = [("open_clip-vit", 1), ("open_clip-vit", 2), ("open_clip-resnet", 3), ("transformers-clip", 4)]
@@ -55,6 +58,14 @@ def test_one_step_is_the_plain_step(name, seed):
         assert (found - want)[clear].abs().max() < 1e-5
     assert (got.logits - logits).abs().max() < 1e-3
     assert (got.losses[:1] - losses).abs().max() < 1e-4
+    assert got.tuned
+
+
+def test_sides_of_different_sizes():
+    got, (_, logits, _, losses) = solved("open_clip-vit", 5, 2, positives=3, negatives=5)
+    assert (got.logits - logits).abs().max() < 1e-3
+    assert (got.losses[:-1] - losses).abs().max() < 1e-4
+    assert (got.positives, len(got.support_logits)) == (3, 8)
 
 
 @pytest.mark.parametrize(("name", "seed"), slow_but([("open_clip-vit", 1)], CASES))
@@ -84,8 +95,8 @@ def test_together_is_one_at_a_time():
         problem_of(2),
         problem_of(3, 3, 5, 1),
         problem_of(4, 3, 5, 2),
-        problem_of(5),
-        problem_of(6),
+        problem_of(5, 3, 6, 2),
+        problem_of(6, 4, 6, 2),
         problem_of(7),
         problem_of(8),
     ]
@@ -100,6 +111,38 @@ def test_together_is_one_at_a_time():
     assert last.verdicts == together[-1].verdicts
 
 
+def test_many_have_the_settings_of_one():
+    one, many = (inspect.signature(solve).parameters.values() for solve in (bongard_tpt, bongard_tpt_many))
+    settings = {each.name: each.default for each in one if each.kind is each.KEYWORD_ONLY}
+    assert {each.name: each.default for each in many if each.kind is each.KEYWORD_ONLY} == {**settings, "batch_size": 8}
+
+
+def test_the_initial_tokens_are_drawn_as_told():
+    result = bongard_tpt(model_of(), *problem_of(1), steps=0, n_context=2, sigma=0.5, seed=3)
+    drawn = gaussian_context(model_of(), 4, sigma=0.5, seed=3)
+    assert torch.equal(result.context, drawn[:2])
+    assert torch.equal(result.name_tokens, drawn[2:, None])
+    assert not result.tuned
+
+
+def test_a_prediction_by_hand():
+    logits = torch.tensor([[math.log(3), 0.0], [0.0, math.log(4)], [1.0, 1.0]])
+    supports = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 1.0]])
+    result = BongardPrediction(logits, supports, 2, torch.tensor([0.5, 0.25]), True)
+    torch.testing.assert_close(result.probs, torch.tensor([0.75, 0.2, 0.5]))
+    assert result.verdicts == ("positive", "negative", "positive")
+    assert result.support_accuracy == 0.75
+    assert repr(result) == "<BongardPrediction positive 0.75, negative 0.80, positive 0.50; supports 75% right>"
+    assert json.loads(json.dumps(result.to_dict())) == {
+        "verdicts": ["positive", "negative", "positive"],
+        "probs": pytest.approx([0.75, 0.2, 0.5]),
+        "logits": [pytest.approx(row) for row in logits.tolist()],
+        "support_accuracy": 0.75,
+        "losses": [0.5, 0.25],
+        "tuned": True,
+    }
+
+
 def test_the_sides_have_names_not_numbers():
     positives, negatives, queries = problem_of(7, noise=0.4)
     result = bongard_tpt(model_of(), positives, negatives, queries, steps=16)
@@ -112,7 +155,7 @@ def test_the_sides_have_names_not_numbers():
     assert "100%" in repr(result)
 
 
-@pytest.mark.parametrize("fixed", [{"words": ("True", "False")}, {"context": "a photo of a"}])
+@pytest.mark.parametrize("fixed", [{"words": ("True", "False")}, {"context": "the picture of one"}])
 def test_what_is_fixed_stays(fixed):
     model = model_of()
     result = bongard_tpt(model, *problem_of(8), steps=16, **fixed)
@@ -122,7 +165,9 @@ def test_what_is_fixed_stays(fixed):
         prompts = tpt_lib.class_prompts(model, ["True", "False"], template="{}.", context=result.context)
     else:
         assert result.context.shape[0] == 0
-        prompts = tpt_lib.class_prompts(model, ["x", "y"], template="a photo of a {}.", name_tokens=result.name_tokens)
+        prompts = tpt_lib.class_prompts(
+            model, ["x", "y"], template="the picture of one {}.", name_tokens=result.name_tokens
+        )
     text = tpt_lib.encode_prompts(model, prompts)
     assert torch.allclose(tpt_lib.class_logits(model, problem_of(8)[2], text), result.logits, atol=1e-4)
 
@@ -141,11 +186,13 @@ def test_fixed_words_and_context_are_zero_shot():
 def test_prototypes_by_hand():
     model = model_of()
     e = torch.eye(16)
-    result = bongard_prototype(model, torch.stack([e[0], e[1]]), e[2:3], torch.stack([e[0], e[2]]))
+    problem = torch.stack([e[0], e[1]]), e[2:3], torch.stack([e[0], e[2]])
+    result = bongard_prototype(model, *problem)
     scale = float(model.logit_scale)
     assert torch.allclose(result.logits, scale * torch.tensor([[math.sqrt(0.5), 0.0], [0.0, 1.0]]), atol=1e-4)
     assert result.verdicts == ("positive", "negative")
     assert (result.support_accuracy, result.tuned, len(result.losses)) == (1.0, False, 0)
+    assert all(kept is given for kept, given in zip(result.images, problem, strict=True))
 
 
 def test_images_of_every_kind_are_encoded_once(photo, tmp_path):

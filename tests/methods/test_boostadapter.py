@@ -4,6 +4,7 @@ import pytest
 import torch
 from oracles.online import plain_tda
 from support.marking import slow_but
+from support.prompting import saying, with_logits
 from support.streams import close, stream_of
 
 from tpt_lib.methods import boostadapter, fold, stream, tda
@@ -64,3 +65,12 @@ def test_settings_out_of_range():
 def test_errors_name_the_method():
     with pytest.raises(ValueError, match=r"^boostadapter: capacities must be at least 1, but got 0 and 2"):
         boostadapter(capacity=0)
+
+
+def test_a_class_of_probability_1_is_not_in_the_mask():
+    model, prompts, _ = saying([[1.0, 0.0, 0.0, 0.0]])
+    method = boostadapter(entropy_range=(-1.0, 0.5))
+    features = with_logits(torch.tensor([[0.0, -200.0, -200.0, -200.0]]))
+    state, _ = method.step(model, prompts, method.init(model, prompts), features)
+    assert state.negative.filled.sum() == 1
+    assert not state.negative.masks.any()

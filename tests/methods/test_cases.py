@@ -85,6 +85,27 @@ def test_what_cannot_be_run_is_refused():
             as_cases("caller", methods, prompts)
 
 
+def test_settings_that_a_method_does_not_take_are_refused():
+    with pytest.raises(TypeError, match=r"^caller: 'TPT': unknown keyword 'step'; did you mean 'steps'\?"):
+        as_cases("caller", functools.partial(tpt_predict, step=2), words())
+
+
+def test_online_methods_are_accepted_on_request():
+    (case,) = as_cases("caller", "tda", words(), online=True)
+    assert (case.name, case.entry) == ("TDA", get_method("tda"))
+
+
+@pytest.mark.parametrize(("needs", "kinds"), [
+    (("features",), (True, False, False)),
+    (("features", "reward"), (True, False, False)),
+    (("views",), (False, True, False)),
+    (("images",), (False, False, True)),
+])  # fmt: skip
+def test_what_a_case_needs(needs, kinds):
+    case = Case("mine", MethodEntry("mine", "mine", mine, needs=needs), words())
+    assert (case.needs_features, case.needs_views, case.needs_batches) == kinds
+
+
 def counted(calls):
     def method(model, prompts, features):
         calls.append(tuple(features.shape))
@@ -197,14 +218,17 @@ def test_presets_reach_the_cases():
     assert [getattr(case.entry.predict, "keywords", {}) for case in cases] == [{"weight": 20.0}, {"weight": 1.0}, {}]
 
 
-def test_what_a_method_writes_into_its_reward_stays_with_it():
+def test_what_a_method_writes_into_its_inputs_stays_with_it():
     def writing(model, prompts, features, *, reward):
+        found = zero_shot_predict(model, prompts, features)
+        features.zero_()
         reward[0].zero_()
-        return zero_shot_predict(model, prompts, features)
+        return found
 
     entry = MethodEntry("mine", "mine", writing, needs=("features", "reward"))
     (case,) = as_cases("caller", entry, words(), reward=(model_of(), words()))
-    judged = [[torch.ones(3, 4)], [torch.ones(3, 4)]]
-    case.predict(model_of(), [unit(3, 16)], [], judged[:1])
-    case.predict(model_of(), list(unit(2, 3, 16)), [], judged)
+    judged, features = [[torch.ones(3, 4)], [torch.ones(3, 4)]], unit(2, 3, 16)
+    case.predict(model_of(), [features[0]], [], judged[:1])
+    case.predict(model_of(), list(features), [], judged)
     assert all(one.all() for (one,) in judged)
+    assert torch.equal(features, unit(2, 3, 16))

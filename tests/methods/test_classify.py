@@ -122,6 +122,17 @@ def test_images_are_read_as_they_are_needed():
     assert (seen, read) == ([2, 3], [0, 1, 2])
 
 
+def test_eight_images_are_given_together_by_default():
+    seen = []
+
+    def method(model, prompts, features):
+        seen.append(tuple(features.shape[:-2]))
+        return zero_shot_predict(model, prompts, features)
+
+    classify(model_of(), [image()] * 10, NAMES, method=method, n_views=1)
+    assert seen == [(8,), (2,)]
+
+
 def test_tpt_is_the_default_and_tpt_classify_its_short_form():
     model = model_of()
     short = tpt_classify(model, IMAGES, NAMES, n_views=8, seed=2, steps=2, lr=0.01)

@@ -1,6 +1,7 @@
 """CoOp and CoCoOp: their gradients and steps against plain float64 ones, what they learn, save, resume and refuse."""
 
 import functools
+import inspect
 import math
 
 import pytest
@@ -15,7 +16,7 @@ from torch import nn
 
 import tpt_lib
 from tpt_lib import class_prompts, fit_cocoop, fit_coop, gaussian_context, load_prompt, save_prompt
-from tpt_lib.methods.coop import new_meta_net
+from tpt_lib.methods.coop import _bar, new_meta_net
 from tpt_lib.prompts.contexts import LearnedPrompt
 
 
@@ -32,7 +33,7 @@ class Recorder(torch.optim.SGD):
         return super().step(closure)
 
 
-CONTEXTS = {"4": (4, None), "16": (16, None), "class-specific": (4, len(NAMES))}
+CONTEXTS = {"1": (1, None), "16": (16, None), "class-specific": (4, len(NAMES))}
 
 
 @pytest.mark.parametrize("kind", slow_but(["class-specific"], list(CONTEXTS)))
@@ -53,6 +54,32 @@ def test_coop_gradients_and_steps_are_the_plain_ones(kind):
     assert (fitted.prompts.context - context).norm() < 1e-4 * (prompts.context - context).norm()
 
 
+class Still(torch.optim.SGD):
+    """An optimizer that stays where it is."""
+
+    def step(self, _closure=None):
+        return None
+
+
+def test_losses_and_accuracies_are_means_over_the_images():
+    """The last of the batches is smaller."""
+    model, prompts, features = model_of(), class_prompts(model_of(), NAMES), features_of()
+    fitted = fit_coop(model, prompts, features, LABELS, epochs=1, batch_size=3, optimizer=Still)
+    logits = tpt_lib.class_logits(model, features, tpt_lib.encode_prompts(model, prompts)).detach()
+    right = [int(row.argmax()) == label for row, label in zip(logits, LABELS.tolist(), strict=True)]
+    assert fitted.accuracies == [pytest.approx(sum(right) / 7)]
+    assert fitted.losses == [pytest.approx(F.cross_entropy(logits, LABELS).item(), rel=1e-4)]
+
+
+def test_the_defaults_are_those_of_the_authors():
+    def defaults(fit):
+        found = {each.name: each.default for each in inspect.signature(fit).parameters.values()}
+        return {name: found[name] for name in ("epochs", "batch_size", "lr", "seed") if name in found}
+
+    assert defaults(fit_coop) == {"epochs": 50, "batch_size": 32, "lr": LR, "seed": 0}
+    assert defaults(fit_cocoop) == {"epochs": 10, "batch_size": 1, "seed": 0}
+
+
 @pytest.mark.parametrize("fit", [fit_coop, fit_cocoop])
 def test_the_default_optimizer_is_coops(fit):
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
@@ -62,15 +89,16 @@ def test_the_default_optimizer_is_coops(fit):
     assert not torch.equal(found.prompts.context, prompts.context)
 
 
-@pytest.mark.parametrize("batch", [1, 3, 7])
-def test_cocoop_gradients_are_the_plain_ones(batch):
+@pytest.mark.parametrize(("batch", "seed"), [(1, 0), (3, 3), (7, 3)])
+def test_cocoop_gradients_are_the_plain_ones(batch, seed):
     model, features = model_of(), features_of()
     prompts = class_prompts(model, NAMES)
     Recorder.seen = []
-    fitted = fit_cocoop(model, prompts, features, LABELS, epochs=1, batch_size=batch, optimizer=Recorder)
+    options = {"epochs": 1, "batch_size": batch, "seed": seed, "optimizer": Recorder}
+    fitted = fit_cocoop(model, prompts, features, LABELS, **options)
     assert len(Recorder.seen) == math.ceil(len(LABELS) / batch)
-    first = torch.randperm(len(LABELS), generator=torch.Generator().manual_seed(0))[:batch]
-    net = new_meta_net(16, prompts.context, seed=0)
+    first = torch.randperm(len(LABELS), generator=torch.Generator().manual_seed(seed))[:batch]
+    net = new_meta_net(16, prompts.context, seed=seed)
     _, want = plain_gradients(model, prompts, prompts.context, list(net.parts), features[first], LABELS[first])
     for got, wanted in zip(Recorder.seen[0], want, strict=True):
         assert (got - wanted).norm() < 1e-4 * wanted.norm()
@@ -78,7 +106,7 @@ def test_cocoop_gradients_are_the_plain_ones(batch):
 
 
 def test_a_new_network_starts_as_torch_layers_do():
-    net = new_meta_net(512, torch.empty(4, 256), seed=3)
+    net = new_meta_net(512, torch.empty(3, 4, 256), seed=3)
     for weight, bias, (fan_in, fan_out) in [(net.weight1, net.bias1, (512, 32)), (net.weight2, net.bias2, (32, 256))]:
         layer = nn.Linear(fan_in, fan_out)
         assert weight.shape == layer.weight.shape
@@ -129,15 +157,16 @@ def test_coop_with_16_shots_beats_the_hand_crafted_prompt_and_tpt_goes_on_from_i
     assert tpt_lib.tpt_predict(model, fitted.prompts, views).tuned
 
 
-def test_it_stops_early_on_request_and_keeps_the_best():
+@pytest.mark.parametrize("patience", [1, 3])
+def test_it_stops_early_on_request_and_keeps_the_best(patience):
     model, features = model_of(), features_of(20)
     labels = torch.arange(20) % 3
     prompts = class_prompts(model, NAMES)
     options = {"epochs": 30, "batch_size": 5, "lr": 0.5, "validation": (features_of(30, seed=9), torch.arange(30) % 3)}
-    fitted = fit_coop(model, prompts, features, labels, patience=3, **options)
+    fitted = fit_coop(model, prompts, features, labels, patience=patience, **options)
     assert len(fitted.losses) < 30
     assert fitted.epoch == fitted.validation.index(max(fitted.validation)) + 1
-    assert len(fitted.losses) == fitted.epoch + 3
+    assert len(fitted.losses) == fitted.epoch + patience
     found = accuracy(model, fitted.prompts, *options["validation"])
     assert abs(found - max(fitted.validation)) < 1e-6
 
@@ -201,6 +230,11 @@ def test_inside_the_callers_modes(mode):
 def test_progress(progress, capsys):
     fit_coop(model_of(), class_prompts(model_of(), NAMES), features_of(), LABELS, epochs=1, progress=progress)
     assert ("epochs" in capsys.readouterr().err) == progress
+
+
+def test_the_progress_of_a_run_that_resumes():
+    bar = _bar(2, 5, progress=True)
+    assert (bar.n, bar.total, list(bar)) == (2, 5, [2, 3, 4])
 
 
 def test_bad_prompts():

@@ -3,16 +3,19 @@
 from dataclasses import replace
 from itertools import product
 
+import PIL.Image
 import pytest
 import torch
 from support.cases import model_of
 from support.command_line import save
 from support.fitting import DECAY, LABELS, MOMENTUM, NAMES, features_of
 from support.marking import slow_but
+from support.prompting import saying
 from support.zoo import fresh
 
 import tpt_lib
 from tpt_lib import class_prompts, fit_cocoop, fit_coop, load_prompt
+from tpt_lib.methods.coop_checkpoint import Fitted, save_fit
 
 
 class StopError(Exception):
@@ -123,6 +126,18 @@ def test_a_rate_that_is_far_too_high(tmp_path):
         assert tpt_lib.encode_prompts(model, class_prompts(model, NAMES, context=context)).isfinite().all()
 
 
+@pytest.mark.parametrize(("validation", "epoch", "percent"), [([], 1, 25.0), ([], 2, 50.0), ([0.75, 0.7], 1, 75.0)])
+def test_a_file_has_the_accuracy_of_its_epoch(validation, epoch, percent, tmp_path):
+    """On the validation images if there are any."""
+    prompts = class_prompts(model_of(), NAMES)
+    free = [prompts.context.clone().requires_grad_()]
+    fitted = Fitted(prompts, [2.0, 1.0], [0.25, 0.5], validation, epoch)
+    save_fit(tmp_path / "model.pth.tar", {}, fitted, free, torch.optim.SGD(free))
+    saved = torch.load(tmp_path / "model.pth.tar", weights_only=True)
+    assert (saved["epoch"], saved["val_result"]) == (epoch, pytest.approx(percent))
+    assert not saved["resume"]["free"][0].requires_grad
+
+
 def fit(file, **changes):
     options = {"model": model_of(), "images": features_of(), "labels": LABELS, "epochs": 2, **changes}
     model, images, labels = (options.pop(name) for name in ("model", "images", "labels"))
@@ -174,6 +189,38 @@ def test_images_count_by_their_content_wherever_they_are(tmp_path):
     assert torch.equal(learn("moved").prompts.context, first.prompts.context)
     with pytest.raises(ValueError, match=r"different settings \(data is"):
         learn("other")
+
+
+def test_files_count_to_the_last_byte(tmp_path):
+    """Whatever the length of the file."""
+    image, file = tmp_path / "0.png", tmp_path / "model.pth.tar"
+    save(image)
+    content = image.read_bytes()
+    for i in range(8):
+        image.write_bytes(content + bytes(i))
+        fit(file, images=[str(image)], labels=[0])
+        image.write_bytes(content + bytes(i)[1:] + b"!")
+        with pytest.raises(ValueError, match=r"different settings \(data is"):
+            fit(file, images=[str(image)], labels=[0])
+        file.unlink()
+
+
+def test_images_in_memory_count_by_their_pixels(tmp_path):
+    file = tmp_path / "model.pth.tar"
+    pixels = torch.randint(256, (2, 40, 50, 3), dtype=torch.uint8)
+    first = fit(file, images=[PIL.Image.fromarray(one.numpy()) for one in pixels], labels=[0, 1])
+    assert fit(file, images=list(pixels.permute(0, 3, 1, 2)), labels=[0, 1]).losses == first.losses
+    with pytest.raises(ValueError, match=r"different settings \(data is"):
+        fit(file, images=list(pixels.permute(0, 3, 1, 2).flip(0)), labels=[0, 1])
+
+
+def test_a_model_of_unknown_weights_cannot_resume(tmp_path):
+    model, prompts, features = saying([[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]])
+    options = {"epochs": 1, "checkpoint": tmp_path / "model.pth.tar"}
+    with pytest.warns(UserWarning, match="fit_coop: this run cannot be resumed if it is stopped: the weights of Said"):
+        fit_coop(model, prompts, features, [0, 1], **options)
+    with pytest.raises(ValueError, match=r"fit_coop: .*model\.pth\.tar' exists and cannot be resumed"):
+        fit_coop(model, prompts, features, [0, 1], **options)
 
 
 def test_a_loader_must_say_what_it_holds(tmp_path):

@@ -22,9 +22,9 @@ METHODS = {
 def test_as_the_plain_program(which, steps):
     predict, penalty, (weight, other) = METHODS[which]
     case = plain_case()
-    for settings, used in (({}, weight), ({"weight": other}, other)):
+    for settings, used in (({}, weight), ({"weight": other, "fraction": 0.3}, other)):
         found = predict(case.model, case.prompts, case.views, steps=steps, **settings)
-        kept = confident(case.logits(case.text), 0.1)
+        kept = confident(case.logits(case.text), settings.get("fraction", 0.1))
 
         def loss(text, kept=kept, used=used):
             return plain_loss(case.logits(text)[kept]) + penalty(text, used)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from oracles.online import plain_dpe
+from support.prompting import saying, with_logits
 from support.streams import close, stream_of
 
 from tpt_lib.methods import dpe, fold, stream
@@ -37,6 +38,19 @@ def test_in_inference_mode():
     with torch.inference_mode():
         found = [one.logits for one in stream("dpe", model, prompts, images)]
     assert all(torch.equal(a, b) for a, b in zip(found, want, strict=True))
+
+
+def test_an_entropy_at_the_threshold_does_not_change_the_text():
+    model, prompts, _ = saying([[1.0, 0.0, 0.0, 0.0]])
+    images = [with_logits(torch.tensor([[0.0, -200.0, -200.0, -200.0]]))]
+    assert [int(fold(dpe(threshold=t), model, prompts, images).count) for t in (0.0, 1e-6)] == [0, 1]
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize("which", ["recipe", "read"])
+def test_an_unknown_recipe(which):
+    with pytest.raises(ValueError, match=r"dpe: recipe must be one of \('plain', 'views'\), but got 'crop'"):
+        dpe(**{which: "crop"})
 
 
 def test_settings_out_of_range():

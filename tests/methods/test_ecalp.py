@@ -3,13 +3,15 @@
 import pytest
 import torch
 from oracles.online import plain_ecalp
-from support.streams import stream_of
+from support.prompting import unit
+from support.streams import CLASSES, stream_of
 
 from tpt_lib.methods import ecalp, fold, stream
 
 
-def as_the_plain_program(settings, names=None, images=24):
-    model, prompts, images, text = stream_of(images, 2) if names is None else stream_of(images, 2, names=names)
+def as_the_plain_program(settings, images=None, names=CLASSES):
+    model, prompts, drawn, text = stream_of(24, 2, names=names)
+    images = drawn if images is None else images
     found = list(stream(ecalp(**settings), model, prompts, images))
     for i, (one, other) in enumerate(zip(found, plain_ecalp(images, text, **settings), strict=True)):
         torch.testing.assert_close(
@@ -34,8 +36,14 @@ def test_its_settings(settings):
     as_the_plain_program({"capacity": 12, **settings})
 
 
-def test_two_classes():
-    as_the_plain_program({"capacity": 10}, names=["cat", "dog"])
+@pytest.mark.parametrize("names", [["cat", "dog"], ["cat"]])
+def test_few_classes(names):
+    as_the_plain_program({"capacity": 10}, names=names)
+
+
+def test_images_that_oppose_each_other():
+    """A place without an image is no neighbor, not even where it is nearer than all images."""
+    as_the_plain_program({"capacity": 12, "images": 3}, images=unit(10, 2, 16))
 
 
 def test_more_room_than_images_changes_nothing():
@@ -59,6 +67,7 @@ def test_the_state_of_a_stream():
     assert int(state.count) == 4
     assert torch.equal(state.features, images[2:, 0])
     assert (state.scores > 0).all()
+    assert len(ecalp().init(model, prompts).features) == 1000
 
 
 def test_an_image_that_no_class_is_near():

@@ -71,11 +71,12 @@ def test_distances_are_those_of_differences(spread):
 
 
 def test_an_image_stops_at_its_first_small_change():
-    """The value after that change is taken; without one, the last."""
+    """The value after that change is taken; without one, the last. A change of 1e-6 is not small."""
     small, large = torch.zeros(5), torch.ones(5)
-    changes = torch.stack([large, small, torch.tensor([1.0, 1.0, 5e-7, 1.0, 1.0])])
-    values = F.pad(changes.cumsum(dim=1), (1, 0)).T[..., None, None]  # (6, 3, 1, 1)
-    assert first_still(values).flatten().tolist() == [5, 1, 3]
+    mixed = torch.tensor([[1.0, 1.0, 5e-7, 1.0, 1.0], [1e-6, 5e-7, 1.0, 1.0, 1.0]])
+    changes = torch.stack([large, small, *mixed])
+    values = F.pad(changes.cumsum(dim=1), (1, 0)).T[..., None, None]  # (6, 4, 1, 1)
+    assert first_still(values).flatten().tolist() == [5, 1, 3, 2]
 
 
 @pytest.mark.parametrize("wrong", [{"lambda_q": -1.0}, {"lambda_y": 0.0}])
@@ -83,3 +84,10 @@ def test_settings_out_of_range(wrong):
     model, prompts, features, _ = case_of(1, 4)
     with pytest.raises(ValueError, match="lambda_q must be 0 or more and lambda_y above 0, but got"):
         mta_predict(model, prompts, features, **wrong)
+
+
+def test_a_prediction_holds_no_graph_of_the_features():
+    model, prompts, features, _ = case_of(1, 4)
+    found = mta_predict(model, prompts, features.requires_grad_())
+    assert not found.logits.requires_grad
+    assert not found.zero_shot.logits.requires_grad

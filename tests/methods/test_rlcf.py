@@ -3,18 +3,21 @@
 import pytest
 import torch
 from oracles.followers import confident, plain_policy_loss, plain_tuning
-from support.prompt_tuning import plain_case
+from support import rewards
+from support.prompt_tuning import NAMES, plain_case
 
-from tpt_lib import class_prompts
+from tpt_lib import augment_views, class_prompts, encode_prompts, encode_views
 from tpt_lib.methods import rlcf_predict
+from tpt_lib.methods.reward import judge, reward_views
+from tpt_lib.views.settings import ViewSettings
 
 
 def rewards_of(*shape, seed=3):
     return 0.3 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def plain_rlcf(case, reward, steps=3, lr=7e-3, sampled=3):
-    kept = confident(case.logits(case.text), 0.1)
+def plain_rlcf(case, reward, steps=3, lr=7e-3, sampled=3, fraction=0.1):
+    kept = confident(case.logits(case.text), fraction)
 
     def loss(text):
         return plain_policy_loss(case.logits(text)[kept], reward[kept], sampled)
@@ -34,15 +37,61 @@ def test_as_the_plain_program(steps, sampled):
 
 
 def test_several_rewards_are_a_weighted_mean():
-    case, rewards = plain_case(), list(rewards_of(3, 40, 5))
-    found = rlcf_predict(case.model, case.prompts, case.views, reward=rewards, weights=(10, 5, 3))
-    mean = sum(w * one.clamp(min=0) for w, one in zip((10, 5, 3), rewards, strict=True)) / 18
+    case, several = plain_case(), list(rewards_of(3, 40, 5))
+    found = rlcf_predict(case.model, case.prompts, case.views, reward=several, weights=(10, 5, 3))
+    mean = sum(w * one.clamp(min=0) for w, one in zip((10, 5, 3), several, strict=True)) / 18
     torch.testing.assert_close(found.logits.double(), plain_rlcf(case, mean), atol=3e-3, rtol=0)
-    equal = rlcf_predict(case.model, case.prompts, case.views, reward=rewards)
+    equal = rlcf_predict(case.model, case.prompts, case.views, reward=several)
     assert not torch.allclose(found.logits, equal.logits, atol=1e-2)
-    one = rlcf_predict(case.model, case.prompts, case.views, reward=rewards[:1], weights=[7])
-    same = rlcf_predict(case.model, case.prompts, case.views, reward=rewards[0])
+    one = rlcf_predict(case.model, case.prompts, case.views, reward=several[:1], weights=[7])
+    same = rlcf_predict(case.model, case.prompts, case.views, reward=several[0])
     torch.testing.assert_close(one.logits, same.logits, atol=1e-4, rtol=0)
+
+
+def test_a_weight_may_be_0():
+    case, several = plain_case(), list(rewards_of(2, 40, 5))
+    found = rlcf_predict(case.model, case.prompts, case.views, reward=several, weights=(0.5, 0))
+    torch.testing.assert_close(found.logits.double(), plain_rlcf(case, several[0]), atol=3e-3, rtol=0)
+
+
+def test_another_fraction():
+    case, reward = plain_case(), rewards_of(40, 5)
+    found = rlcf_predict(case.model, case.prompts, case.views, reward=reward, fraction=0.3)
+    torch.testing.assert_close(found.logits.double(), plain_rlcf(case, reward, fraction=0.3), atol=3e-3, rtol=0)
+    assert len(found.selected) == 12
+
+
+def test_one_sampled_class_has_no_advantage():
+    """So the gradient is 0, and only the weight decay of AdamW moves the context."""
+    case, reward = plain_case(), rewards_of(40, 5)
+    found = rlcf_predict(case.model, case.prompts, case.views, reward=reward, sampled=1, lr=1.0)
+    torch.testing.assert_close(found.context, (1 - 5e-4) ** 3 * case.context, atol=0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_rewards_of_other_precisions_are_taken_for_the_numbers_that_they_are(dtype):
+    case, reward = plain_case(), rewards_of(40, 5).to(dtype).requires_grad_()
+    found, want = (
+        rlcf_predict(case.model, case.prompts, case.views, reward=r) for r in (reward, reward.detach().float())
+    )
+    assert torch.equal(found.logits, want.logits)
+    assert reward.grad is None
+    assert not found.loss_before.requires_grad
+
+
+def test_a_second_clip_sees_the_same_boxes():
+    """One with the same preprocessing is given the same views; another makes its own, at its size."""
+    model, image = plain_case().model, torch.randint(256, (3, 40, 60), dtype=torch.uint8)
+    pairs = [rewards.pair(NAMES), (model, class_prompts(model, NAMES))]
+    views = augment_views(image, model.image_spec, n_views=3)
+    found = judge(pairs, image, views, model.image_spec, ViewSettings(n_views=3))
+    torch.testing.assert_close(found[0], rewards.by_hand(image, NAMES, n_views=3))
+    torch.testing.assert_close(found[1], encode_views(model, views) @ encode_prompts(*pairs[1]).detach().T)
+    own = reward_views(
+        [rewards.second_clip().image_spec, model.image_spec], image, views, model.image_spec, ViewSettings()
+    )
+    assert own[0].shape[-2:] == (48, 48)
+    assert own[1] is views
 
 
 def test_a_batch_has_its_own_rewards():
@@ -74,6 +123,8 @@ def test_the_reward_raises_what_it_likes():
     ({"reward": []}, "there are 0 rewards"),
     ({"reward": torch.zeros(40, 5), "weights": (1, 2)}, r"there are 1 rewards and weights \[1, 2\]"),
     ({"reward": torch.zeros(40, 5), "weights": (-1,)}, "none negative"),
+    ({"reward": [torch.zeros(40, 5)] * 2, "weights": (-1, 2)}, "none negative"),
+    ({"reward": torch.zeros(40, 5), "weights": (0,)}, "not all 0"),
     ({"reward": torch.zeros(40, 5), "sampled": 0}, "sampled must be at least 1, but got 0"),
 ])  # fmt: skip
 def test_rewards_that_do_not_fit(given, message):

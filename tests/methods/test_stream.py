@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from support.streams import CLASSES, stream_of
 from support.zoo import fresh
 
 from tpt_lib.methods import OnlineMethod, dmn, fold, load_state, onzeta, save_state, stream, tda
+from tpt_lib.models.identity import identify
 
 
 def logits(predictions):
@@ -61,8 +64,8 @@ def test_what_is_not_online_is_refused():
 @pytest.fixture
 def saved(tmp_path):
     model, prompts, images, _ = stream_of(8)
-    path = tmp_path / "new" / "state.safetensors"
-    save_state(fold("tda", model, prompts, images), path, model, prompts)
+    path = tmp_path / "a" / "new" / "state.safetensors"
+    save_state(fold("tda", model, prompts, images), str(path), model, prompts)
     return path, model, prompts
 
 
@@ -70,6 +73,33 @@ def test_only_the_file_is_left(saved):
     path, model, prompts = saved
     assert [one.name for one in path.parent.iterdir()] == ["state.safetensors"]
     assert load_state(functools.partial(tda, alpha=9.0), path, model, prompts).positive.filled.any()
+
+
+def test_a_file_that_could_not_be_written_leaves_the_old_one(saved, monkeypatch):
+    path, model, prompts = saved
+    old = path.read_bytes()
+
+    def half(tensors, path, metadata):
+        Path(path).write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr("safetensors.torch.save_file", half)
+    with pytest.raises(OSError, match="no space left"):
+        save_state(tda().init(model, prompts), path, model, prompts)
+    assert path.read_bytes() == old
+
+
+def test_the_model_of_a_file_is_the_same_text_in_any_order_of_its_parts(saved, monkeypatch):
+    path, model, prompts = saved
+    parts = identify(model)
+    monkeypatch.setattr(sys.modules[load_state.__module__], "identify", lambda _: dict(reversed(parts.items())))
+    assert load_state("tda", path, model, prompts).positive.filled.any()
+
+
+def test_prompts_of_another_model_are_refused(tmp_path):
+    model, prompts, _, _ = stream_of(1)
+    with pytest.raises(ValueError, match="these prompts were made for another model"):
+        save_state(tda().init(model, prompts), tmp_path / "state.safetensors", fresh("open_clip-vit"), prompts)
 
 
 def louder():

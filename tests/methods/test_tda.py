@@ -7,10 +7,11 @@ import pytest
 import torch
 from oracles.online import nats, plain_tda
 from support.marking import slow_but
+from support.prompting import cocoop, saying, with_logits
 from support.streams import close, stream_of
 
 from tpt_lib.methods import boostadapter, dpe, fold, stream, tda
-from tpt_lib.methods.cache import Cache, affinity, insert
+from tpt_lib.methods.cache import Cache, affinity, empty_cache, insert
 
 
 @pytest.mark.parametrize("recipe", ["plain", "views"])
@@ -40,7 +41,9 @@ def test_a_class_that_never_comes():
     assert not state.negative.filled[1].any()
 
 
-@pytest.mark.parametrize("settings", [{"alpha": 1.0, "beta": 8.0}, {"capacity": 1, "negative_capacity": 4}])
+@pytest.mark.parametrize(
+    "settings", [{"alpha": 1.0, "beta": 8.0}, {"capacity": 1, "negative_capacity": 4}, {"negative_capacity": 1}]
+)
 def test_its_settings(settings):
     model, prompts, images, text = stream_of()
     capacities = settings.get("capacity", 3), settings.get("negative_capacity", 2)
@@ -59,6 +62,21 @@ def test_entropy_in_nats_over_log2_of_the_classes():
         assert fold("tda", model, prompts, images[i : i + 1]).negative.filled.sum() == 1
 
 
+@pytest.mark.parametrize(("settings", "doubtful"), [
+    ({"entropy_range": (-1.0, 1.0)}, 1),
+    ({"entropy_range": (-1.0, 1.0), "mask_range": (0.0, 1.0)}, 1),
+    ({"entropy_range": (0.0, 1.0)}, 0),
+    ({"entropy_range": (-1.0, 0.0)}, 0),
+])  # fmt: skip
+def test_ranges_are_exclusive(settings, doubtful):
+    """Here the entropy is 0 and the probabilities are 1 and 0, which is at the ends of the ranges."""
+    model, prompts, _ = saying([[1.0, 0, 0, 0]])
+    views = with_logits(torch.tensor([[500.0, 0, -100, -500]]))
+    state = fold(tda(**settings), model, prompts, [views])
+    assert state.negative.filled.sum() == doubtful
+    assert not state.negative.masks.any()
+
+
 def test_the_first_image_sees_itself():
     """Inserting comes before predicting: its own affinity is 1."""
     model, prompts, images, _ = stream_of()
@@ -74,6 +92,12 @@ def filled_cache(*entropies):
     return Cache(torch.eye(4)[None, :count].repeat(2, 1, 1), torch.tensor([entropies, [math.inf] * count]))
 
 
+def test_an_empty_cache():
+    cache = empty_cache(stream_of(1)[0], cocoop(), 3, masks=True)
+    assert (cache.keys.shape, cache.entropy.shape, cache.masks.shape) == ((4, 3, 16), (4, 3), (4, 3, 4))
+    assert not cache.filled.any()
+
+
 def test_a_newcomer_is_dropped_on_a_tie():
     cache = filled_cache(0.1, 0.2, 0.3)
     same = insert(cache, torch.tensor(0), torch.ones(4), torch.tensor(0.3))
@@ -82,6 +106,8 @@ def test_a_newcomer_is_dropped_on_a_tie():
     assert lower.entropy[0].tolist() == pytest.approx([0.1, 0.2, 0.2])
     assert torch.equal(lower.keys[0, :2], cache.keys[0, :2])
     assert torch.equal(lower.keys[0, 2], torch.ones(4))
+    many = Cache(torch.randn(1, 40, 4), torch.ones(1, 40))
+    assert torch.equal(insert(many, torch.tensor(0), torch.ones(4), torch.tensor(1.0)).keys, many.keys)
 
 
 def test_first_in_first_out():

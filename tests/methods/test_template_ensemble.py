@@ -79,3 +79,11 @@ def test_the_packed_engine_is_proven_once_for_all_templates(monkeypatch):
 def test_bad_templates(templates):
     with pytest.raises(ValueError, match="templates must be a list of one or more texts, but got"):
         template_ensemble_predict(model_of(), words(), unit(3, 16), templates=templates)
+
+
+def test_what_it_is_given_is_checked_before_the_templates_are_encoded(monkeypatch):
+    monkeypatch.setattr("tpt_lib.methods.template_ensemble.class_prompts", None)
+    with pytest.raises(ValueError, match="template_ensemble_predict: features must have unit length"):
+        few(model_of(), words(), 2 * unit(3, 16))
+    with pytest.raises(ValueError, match="these prompts were made for another model"):
+        few(fresh("open_clip-vit"), words(), unit(3, 16))

@@ -54,6 +54,15 @@ def test_zero_shot_is_steps_0_and_lr_0():
     assert not tpt_classify(model, image(), NAMES, n_views=8, steps=0).tuned
 
 
+def test_losses_are_those_before_the_first_and_after_the_last_step():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    features = F.normalize(torch.randn(12, 16), dim=-1)
+    found = tpt_predict(model, prompts, features, steps=3)
+    losses = tpt_lib.tune_prompt(model, prompts, features, steps=3).losses
+    assert len(losses.unique()) == 4
+    assert (found.loss_before, found.loss_after) == (losses[0], losses[3])
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 def test_many_images_give_what_one_at_a_time_gives(batch_size):
     model, prompts = model_of(), class_prompts(model_of(), NAMES)

@@ -10,10 +10,11 @@ from tpt_lib import class_logits
 from tpt_lib.methods import vte_predict
 
 
-@pytest.mark.parametrize("fraction", [0.1, 0.5, 1.0])
-def test_as_the_plain_program(fraction):
+@pytest.mark.parametrize("settings", [{}, {"fraction": 0.5}, {"fraction": 1.0}])
+def test_as_the_plain_program(settings):
     model, prompts, features, text = case_of()
-    found = vte_predict(model, prompts, features, fraction=fraction)
+    found = vte_predict(model, prompts, features, **settings)
+    fraction = settings.get("fraction", 0.1)
     for one, views in zip(found, features, strict=True):
         torch.testing.assert_close(one.logits.double(), plain_vte(views, text, 100.0, fraction), atol=1e-3, rtol=0)
         assert len(one.selected) == int(fraction * 64)

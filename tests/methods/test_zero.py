@@ -71,9 +71,17 @@ def test_classes_without_a_vote_are_ordered_by_their_probability():
     found = zero_predict(*saying([[0.6, 0.1, 0.25, 0.05]] * 4))
     assert found.logits.sort(descending=True).indices.tolist() == [0, 2, 1, 3]
     assert found.probs[0] > 0.9999
+    torch.testing.assert_close(found.probs[1:], 1e-6 * torch.tensor([0.1, 0.25, 0.05]), atol=0, rtol=1e-3)
 
 
-@pytest.mark.parametrize("wrong", [{"fraction": 0.0}, {"fraction": 1.1}, {"temperature": -1.0}])
+def test_a_view_with_two_best_classes_gives_each_half_a_vote():
+    found = zero_predict(*saying([[0.05, 0.05, 0.9, 0.0], [0.4, 0.4, 0.2, 0.0]]), fraction=1.0)
+    torch.testing.assert_close(found.probs, torch.tensor([0.25, 0.25, 0.5, 0.0]), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"fraction": 0.0}, {"fraction": 1.1}, {"temperature": -1.0}, {"temperature": torch.inf}]
+)
 def test_settings_out_of_range(wrong):
     with pytest.raises(
         ValueError, match=r"zero_predict: fraction must be above 0 and at most 1, and temperature finite"

@@ -73,14 +73,14 @@ def plain_tda(
     return answers
 
 
-def plain_dmn(stream, text, scale, capacity=50, weight=1.0, beta=5.5):
+def plain_dmn(stream, text, scale, capacity=50, weight=1.0, beta=5.5, votes=3):
     """Return the scores of DMN-ZS, which sum to 1 + weight."""
     text, answers = text.double(), []
     memory = [[] for _ in text]
     for views in (views.double() for views in stream):
         p = probabilities(scale * views @ text.T)
         doubt = [-float((one * (one + 1e-6).log()).sum()) for one in p]
-        sure = sorted(range(len(views)), key=lambda n: doubt[n])[:3]
+        sure = sorted(range(len(views)), key=lambda n: doubt[n])[:votes]
         q = p[sure].mean(dim=0)
         c, h, plain = int(q.argmax()), -float((q * (q + 1e-8).log()).sum()), views[0]
         if len(memory[c]) < capacity:

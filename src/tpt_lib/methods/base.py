@@ -216,7 +216,7 @@ def _find(method: AnyMethod) -> MethodEntry:
         key = method.lower().replace("-", "_").replace(" ", "_")
         by_title = {entry.title.lower().replace("-", "_").replace(" ", "_"): entry for entry in _entries.values()}
         if key not in _entries and key not in by_title:
-            near = get_close_matches(key, _entries, n=1)
+            near = get_close_matches(key, _entries)
             hint = f"did you mean {near[0]!r}? There" if near else "there"
             raise ValueError(f"get_method: there is no method {method!r}; {hint} are {', '.join(sorted(_entries))}")
         return _entries.get(key) or by_title[key]

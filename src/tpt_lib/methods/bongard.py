@@ -173,7 +173,7 @@ def _encoded(model: ClipLike, problem: Problem) -> tuple[Problem, list[Tensor]]:
         if isinstance(images, list | tuple | Tensor) and len(images) == 0:
             raise ValueError(f"bongard_tpt: {what} is empty; a problem needs at least one image of each kind")
     features = [as_features("bongard_tpt", model, images) for images in problem]
-    if len(widths := {part.shape[-1] for part in features}) > 1:
+    if len(widths := {part.shape[1] for part in features}) > 1:
         raise ValueError(
             f"bongard_tpt: features of one problem must come from one model, but have widths {sorted(widths)}"
         )

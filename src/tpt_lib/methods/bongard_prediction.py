@@ -60,7 +60,7 @@ class BongardPrediction:
     def support_accuracy(self) -> float:
         """The share of support images that are classified correctly."""
         truth = torch.arange(len(self.support_logits), device=self.support_logits.device) >= self.positives
-        return float((self.support_logits.argmax(dim=-1) == truth.long()).float().mean())
+        return float((self.support_logits.argmax(dim=-1) == truth).float().mean())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON types, without tokens and images.

@@ -99,7 +99,7 @@ def feature_width(model: ClipLike, prompts: ClassPrompts) -> int:
     """Return the width E of the model's features."""
     if prompts.meta_net is not None:
         return prompts.meta_net.weight1.shape[1]
-    return keep_features(model, prompts).shape[-1]
+    return keep_features(model, prompts).shape[1]
 
 
 def insert(
@@ -141,9 +141,9 @@ def insert(
 
     return replace(
         cache,
-        keys=put(cache.keys, torch.where(ok, feature, 0)),
+        keys=put(cache.keys, feature),
         entropy=put(cache.entropy, uncertainty),
-        masks=None if cache.masks is None or mask is None else put(cache.masks, mask),
+        masks=None if mask is None else put(masks_of(cache), mask),
     )
 
 

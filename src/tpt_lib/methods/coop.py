@@ -120,7 +120,7 @@ def fit_coop(
                 fitted = replace(fitted, applied=False)
                 break
             measured = fitted.validation + ([] if held_out is None else [_accuracy(model, learned, *held_out)])
-            best = patience is None or measured[-1] > max(measured[:-1], default=-1)
+            best = patience is None or measured.index(max(measured)) == epoch
             fitted = Fitted(
                 _frozen(learned) if best else fitted.prompts,
                 [*fitted.losses, loss],

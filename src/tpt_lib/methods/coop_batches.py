@@ -55,14 +55,15 @@ def training_batches(
 
 def labeled_features(model: ClipLike, prompts: ClassPrompts, features: Tensor, labels: Labels) -> Batch:
     """Return features and labels, checked against the model and the classes."""
-    if features.shape[-1] != (width := feature_width(model, prompts)):
-        raise ValueError(f"fit_coop: features have width {features.shape[-1]}, but those of this model have {width}")
+    if features.shape[1] != (width := feature_width(model, prompts)):
+        raise ValueError(f"fit_coop: features have width {features.shape[1]}, but those of this model have {width}")
     return features, _checked_labels(prompts, labels, len(features))
 
 
 def feature_width(model: ClipLike, prompts: ClassPrompts) -> int:
+    one = prompts.ids[:1]
     with torch.no_grad():
-        return model.encode_embeddings(model.embed_tokens(prompts.ids[:1]), prompts.ids[:1]).shape[-1]
+        return model.encode_embeddings(model.embed_tokens(one), one).shape[1]
 
 
 def _loaded(model: ClipLike, batch: Tensor) -> Tensor:

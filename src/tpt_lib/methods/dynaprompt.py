@@ -92,12 +92,13 @@ def _step(
     plain, views = begin("dynaprompt", model, prompts, features)
     state = _renewed(state)
     with torch.inference_mode(False), torch.enable_grad():
-        views, start = views.clone(), conditional_context(prompts, views[0]).clone()
+        views, start = views.clone(), conditional_context(prompts, views[0])
         encoder, tokens = open_encoder(model, prompts), FreeTokens.of([state.residuals], torch.optim.AdamW, lr)
         (residuals,) = tokens.values
         logits = unchecked_logits(model, views, encoder(start + residuals, None))
-        doubts = entropy(logits)
-        chosen = _chosen(rule, state, doubts, logits.amax(dim=-1))
+        seen = logits.detach()
+        doubts = entropy(seen)
+        chosen = _chosen(rule, state, doubts, seen.amax(dim=-1))
         kept = _mean_over(chosen, doubts).sort(stable=True).indices[: max(1, int(fraction * len(views)))]
         losses = marginal_entropy(logits.index_select(1, kept))
         (gradient,) = torch.autograd.grad(_mean_over(chosen, losses), residuals)

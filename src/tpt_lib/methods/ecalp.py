@@ -95,7 +95,7 @@ def ecalp(
 def _init(capacity: int, model: ClipLike, prompts: ClassPrompts) -> EcalpState:
     places = torch.zeros(capacity, dtype=torch.long, device=prompts.context.device)
     features = torch.zeros(capacity, feature_width(model, prompts), device=places.device)
-    return EcalpState(features, places, torch.zeros_like(features[:, 0]), torch.zeros_like(places[0]))
+    return EcalpState(features, places, features.new_zeros(capacity), torch.zeros_like(places[0]))
 
 
 def _step(

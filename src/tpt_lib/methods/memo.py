@@ -110,7 +110,7 @@ def memo_predict(
     _check(classifier, views, steps, prior, chunk)
     with torch.inference_mode(False), torch.enable_grad():
         free = FreeWeights.of(_parameters("memo_predict", classifier))
-        views = views.clone() if views.is_inference() else views.detach()
+        views = views.clone() if views.is_inference() else views
         part = Rows(classifier, partial(logits_of, "memo_predict"), views, chunk=chunk, prior=prior)
         before = part.plain({}, views[:1])[0]
         done = adapt(

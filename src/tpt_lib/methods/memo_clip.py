@@ -87,7 +87,7 @@ def memo_clip_predict(
             f"{type(model).__name__}; group='prompt' works with any model"
         )
     with torch.inference_mode(False), torch.enable_grad():
-        views = views.clone() if views.is_inference() else views.detach()
+        views = views.clone() if views.is_inference() else views
         towers = {"image": image_tower(model, views, chunk, prior), "text": _text_tower(model, prompts, features[0])}
         free = FreeWeights.of(_in_group(model, group))
         live = [name for name in towers if group in (name, "all")]
@@ -96,8 +96,8 @@ def memo_clip_predict(
         def logits_of(free: Mapping[str, Tensor], *outputs: Tensor) -> Tensor:
             found = fixed | dict(zip(live, outputs, strict=True))
             text = found["text"][towers["text"].rows.argsort().to(found["text"].device)]
-            scale = free["logit_scale"].exp().reshape(()) if "logit_scale" in free else model.logit_scale
-            bias = free["logit_bias"].reshape(()) if "logit_bias" in free else model.logit_bias
+            scale = free["logit_scale"].exp() if "logit_scale" in free else model.logit_scale
+            bias = free.get("logit_bias", model.logit_bias)
             return scale * (found["image"] @ text.mT) + bias
 
         before = logits_of({}, *(fixed[name] for name in live))[0]

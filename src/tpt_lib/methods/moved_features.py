@@ -17,7 +17,7 @@ from tpt_lib.objectives import marginal_entropy, marginal_entropy_gradient, sele
 from tpt_lib.tuning.descent import over
 
 Variant = Literal["shift", "scale", "both"]
-EPS, DECAY = 1e-8, 0.01  # of AdamW
+EPS, DECAY = 1e-8, 0.01  # the defaults of AdamW
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Moving:
     def losses(self, text: Float[Tensor, "b k e"]) -> Float[Tensor, " b"]:
         kept = self.selected
         if self.reselect is not None:
-            kept = select_confident(unchecked_logits(self.model, self.views, text.detach()), fraction=self.reselect)
+            kept = select_confident(unchecked_logits(self.model, self.views, text), fraction=self.reselect)
         return marginal_entropy(unchecked_logits(self.model, selected_rows(self.views, kept), text))
 
 

@@ -58,4 +58,4 @@ def initial_features(caller: str, model: ClipLike, prompts: ClassPrompts) -> Flo
             f"{caller}: its state starts from text features, but those of a CoCoOp prompt depend on the image; use a prompt "
             "without a meta-network"
         )
-    return keep_features(model, prompts).detach().clone()
+    return keep_features(model, prompts).clone()

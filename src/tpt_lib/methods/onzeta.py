@@ -104,7 +104,7 @@ def _step(
     text, views = begin("onzeta", model, prompts, features)
     image, logits = views[0], unchecked_logits(model, views[:1], text)[0]
     count = state.seen + 1
-    label = (logits.log_softmax(dim=0) + state.dual).softmax(dim=0)
+    label = (logits + state.dual).softmax(dim=0)
     proxy = (state.proxies @ image / settings.temperature).softmax(dim=0)
     weight = settings.beta * (count / settings.expected).sqrt().clamp(max=1)
     mixed = weight * proxy + (1 - weight) * label

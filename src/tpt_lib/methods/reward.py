@@ -114,15 +114,15 @@ def clip_scores(
             f"{caller}: one or more rewards need as many weights, none negative and not all 0, but there are {len(several)} "
             f"rewards and weights {given}"
         )
-    scores = [weight * (2.5 * one.detach().float()).clamp(min=0) for weight, one in zip(given, several, strict=True)]
+    scores = [weight * (2.5 * one.float()).clamp(min=0) for weight, one in zip(given, several, strict=True)]
     return torch.stack(scores).sum(dim=0) / sum(given)
 
 
-def policy_loss(logits: Float[Tensor, "m k"], *, scores: Float[Tensor, "m k"], sampled: int = 3) -> Float[Tensor, ""]:
+def policy_loss(logits: Float[Tensor, "m k"], *, scores: Float[Tensor, "m k"], sampled: int) -> Float[Tensor, ""]:
     """Return the loss of the kept views whose gradient is REINFORCE's, with the mean score of a view as baseline."""
     if sampled < 1:
         raise ValueError(f"rlcf_predict: sampled must be at least 1, but got {sampled}")
-    chosen = logits.detach().topk(min(sampled, logits.shape[-1])).indices
-    advantage = scores.gather(-1, chosen)
+    chosen = logits.topk(min(sampled, logits.shape[1])).indices
+    advantage = scores.gather(1, chosen)
     advantage = advantage - advantage.mean(dim=-1, keepdim=True)
-    return -(advantage * logits.log_softmax(dim=-1).gather(-1, chosen)).mean()
+    return -(advantage * logits.log_softmax(dim=-1).gather(1, chosen)).mean()

@@ -67,7 +67,7 @@ def rlcf_predict(
     """
     check_features("rlcf_predict", features)
     scores = clip_scores("rlcf_predict", reward, weights, (*features.shape[:-1], len(prompts.names)))
-    logits = unchecked_logits(model, features.detach(), start_features(model, prompts, features))
+    logits = unchecked_logits(model, features, start_features(model, prompts, features))
     selected = select_confident(logits, fraction=fraction)
     optimizer = partial(torch.optim.AdamW, weight_decay=5e-4)
     tune = partial(tpt_predict, model, prompts, steps=steps, lr=lr, optimizer=optimizer)

@@ -100,7 +100,7 @@ def _step(
     _check_images(images)
     weights, start = norm_weights(model), state if online else _init(model, prompts)
     with torch.inference_mode(False), torch.enable_grad():
-        images = images.clone() if images.is_inference() else images.detach()
+        images = images.clone() if images.is_inference() else images
         part, head, names = _subject(model, prompts, images, chunk)
         before = head(part.plain({}, images))
         if len(names) != before.shape[1]:

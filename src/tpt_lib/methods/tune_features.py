@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tpt_lib.logits import unchecked_logits
-from tpt_lib.methods.moved_features import DECAY, EPS, Moving, Variant, one_step
+from tpt_lib.methods.moved_features import Moving, Variant, one_step
 from tpt_lib.methods.view_average import selected_rows
 from tpt_lib.models.protocol import ClipLike
 from tpt_lib.objectives import marginal_entropy, select_confident
@@ -44,8 +44,7 @@ def tune_features(
     starts = {"shift": 0.0, "scale": 1.0}
     starts = starts if variant == "both" else {variant: starts[variant]}
     with torch.inference_mode(False), torch.no_grad():
-        if steps != 1:  # a graph cannot have tensors made in inference mode
-            views, text = views.clone(), text.clone()
+        views = views.clone() if views.is_inference() else views  # which cannot be in a graph
         logits = unchecked_logits(model, views, text)
         selected = select_confident(logits, fraction=fraction)
         moving = Moving(model, views, text, logits, selected, starts, shared, fraction if reselect else None)
@@ -56,13 +55,13 @@ def tune_features(
 
 def several_steps(moving: Moving, steps: int, lr: float) -> tuple[list[Tensor], Bool[Tensor, " b"]]:
     """Return what ``one_step`` does after any number of steps, by the loop that all methods share."""
-    leaves = [value.clone().requires_grad_() for value in moving.start()]
+    leaves = [value.requires_grad_() for value in moving.start()]
 
     def gradients(_: int) -> tuple[Tensor, list[list[Tensor]]]:
         with torch.enable_grad():
             found = moving.losses(moving.text_of(leaves))
-            return found.detach(), [list(torch.autograd.grad(found.sum(), leaves))]
+            return found, [list(torch.autograd.grad(found.sum(), leaves))]
 
-    optimizer = torch.optim.AdamW(leaves, lr=lr, weight_decay=DECAY, eps=EPS)
+    optimizer = torch.optim.AdamW(leaves, lr=lr)
     _, applied = descend([leaves], [moving.start()], [optimizer], range(steps), gradients, stacked=True)
-    return [leaf.detach() for leaf in leaves], applied
+    return leaves, applied

@@ -110,7 +110,7 @@ class Rows(nn.Module):
         """Pull the gradient in the outputs back, and add it to the leaves' gradients. Rows where it is 0 are skipped, unless
         ``every`` row counts."""
         used = torch.arange(len(upstream), device=upstream.device)
-        at = used if self.every else upstream.flatten(1).any(dim=1).nonzero().squeeze(1)
+        at = used if self.every else upstream.any(dim=1).nonzero().squeeze(1)
         for part in at.split(self.chunk) if len(at) else ():
             found = torch.autograd.grad(
                 self.run(free, self.rows[part.to(self.rows.device)]), leaves, upstream[part], allow_unused=True
@@ -141,7 +141,7 @@ def adapt(
         ends = [part.outputs(free.named, part.rows).requires_grad_() for part in parts]
         logits = head(free.named, *ends)
         if selected is None:
-            selected = select_confident(logits.detach(), fraction=fraction)
+            selected = select_confident(logits, fraction=fraction)
         loss = objective(logits[selected])
         found = torch.autograd.grad(loss, [*ends, *free.leaves], allow_unused=True)
         for leaf, gradient in zip(free.leaves, found[len(ends) :], strict=True):

@@ -59,17 +59,16 @@ def zero_predict(
     order = select_confident(logits, fraction=1.0)
     kept = max(1, int(fraction * order.shape[-1]))
     voters, others = selected_rows(logits, order[..., :kept]), selected_rows(logits, order[..., kept:])
-    votes = _ballots(voters, temperature, model.logit_scale).sum(dim=-2)
+    ballots = (voters / (model.logit_scale * temperature)).softmax(dim=-1) if temperature > 0 else _ballots(voters)
+    votes = ballots.sum(dim=-2)
     likely = log_marginal(voters)
     votes = votes + _tie_break(votes, likely, others)
     found = torch.logaddexp((votes / votes.sum(-1, True)).log(), likely + math.log(1e-6))  # orders the voteless classes
     return Prediction(prompts.names, found, plain(prompts, logits), selected=order[..., :kept])
 
 
-def _ballots(logits: Tensor, temperature: float = 0.0, scale: float | Tensor = 1.0) -> Tensor:
-    """Return one vote per row ``(…, K)``; at temperature 0 it is split only where the best classes have the same logit."""
-    if temperature > 0:
-        return (logits / (scale * temperature)).softmax(dim=-1)
+def _ballots(logits: Tensor) -> Tensor:
+    """Return one vote per row ``(…, K)``, which is split only where the best classes have the same logit."""
     best = (logits == logits.amax(dim=-1, keepdim=True)).float()
     return best / best.sum(dim=-1, keepdim=True)
 
