@@ -7,6 +7,7 @@ from support.letters import Letters
 from support.zoo import fresh
 
 from tpt_lib import class_logits
+from tpt_lib.logits import unchecked_logits
 
 
 def features(*shape, seed=0):
@@ -26,6 +27,15 @@ def test_logits_are_scaled_cosines_plus_the_bias(name, batch):
     assert got.shape == (*batch, 4, 5)
     assert (got.double() - want).abs().max() <= 1e-5
     assert not got.requires_grad
+
+
+@pytest.mark.parametrize(("images", "text"), [((3,), (1,)), ((1,), (3,)), ((2, 3), ()), ((), (2, 3)), ((2, 3), (3,))])
+def test_leading_dimensions_are_broadcast(images, text):
+    found = unchecked_logits(Letters(), features(*images, 4, 6), features(*text, 5, 6, seed=1))
+    batch = torch.broadcast_shapes(images, text)
+    left = features(*images, 4, 6).expand(*batch, 4, 6)
+    right = features(*text, 5, 6, seed=1).expand(*batch, 5, 6)
+    torch.testing.assert_close(found, 10 * torch.einsum("...ne,...ke->...nk", left, right))
 
 
 def test_some_of_these_models_have_a_bias():
@@ -67,6 +77,10 @@ def test_gradients_reach_the_features_and_not_the_scale():
     (torch.eye(16)[:4], 3 * torch.eye(16)[:5], ValueError, "text_features must have unit length, .* lengths are 3 to 3"),
     (torch.eye(16)[:4] * torch.nan, torch.eye(16)[:5], ValueError, "image_features are not all finite"),
     (torch.zeros(4, 16), torch.eye(16)[:5], ValueError, "image_features must have unit length, .* 0 to 0"),
+    (torch.eye(16).expand(2, 16, 16), torch.eye(16).expand(3, 16, 16), ValueError,
+     r"image features have batch shape \(2,\) and text features \(3,\); both must have the same leading dimensions"),
+    (torch.eye(16).expand(2, 5, 16, 16), torch.eye(16).expand(3, 5, 16, 16), ValueError, r".* shape \(2, 5\) and .* \(3, 5\)"),
+    (torch.eye(16).expand(5, 16, 16), torch.eye(16).expand(3, 2, 16, 16), ValueError, r".* shape \(5,\) and .* \(3, 2\)"),
 ])  # fmt: skip
 def test_bad_input(images, text, kind, message):
     with pytest.raises(kind, match=f"^class_logits: {message}"):

@@ -71,6 +71,8 @@ def test_convention_kept_views(n, fraction, kept):
 
 def test_convention_ties_by_index():
     assert tpt_lib.select_confident(torch.zeros(8, 3), fraction=0.5).tolist() == [0, 1, 2, 3]
+    assert tpt_lib.select_confident(torch.zeros(500, 3)).tolist() == list(range(50))
+    assert select_similar(torch.ones(500, 3), fraction=1.0).tolist() == list(range(400))
 
 
 def test_a_view_that_is_not_a_number_is_kept_last():
@@ -140,6 +142,8 @@ def test_float32_inside(dtype):
     (lambda: tpt_lib.entropy(torch.zeros(3, dtype=torch.int64)), "but got torch.int64"),
     (lambda: tpt_lib.select_confident(torch.zeros(3, 2), fraction=0), "above 0 and at most 1, but got 0"),
     (lambda: tpt_lib.select_confident(torch.zeros(3, 2), fraction=1.5), "above 0 and at most 1, but got 1.5"),
+    *((lambda f=f: f(torch.zeros(3)), rf"^{f.__name__}: logits must be floats of shape \(…, N, K\)")
+      for f in (tpt_lib.marginal_entropy, tpt_lib.select_confident, mean_entropy, weighted_entropy, select_similar)),
 ])  # fmt: skip
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
@@ -172,6 +176,19 @@ def test_the_filter_of_difftpt_is_the_plain_program():
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_the_filter_with_few_views(number):
     assert len(select_similar(torch.randn(number, 4))) == 1
+
+
+@pytest.mark.parametrize(("similar", "kept"), [(0.0, [0]), (0.5, [0, 1, 2]), (1.0, [0, 1, 2, 3, 4])])
+def test_the_filter_keeps_the_plain_image_and_a_share_of_the_others(similar, kept):
+    angles = torch.tensor([0.0, 0.1, 0.2, 0.3, 0.4])
+    logits = torch.stack([angles.cos(), angles.sin()], dim=1)
+    assert sorted(select_similar(logits, similar=similar, fraction=1.0).tolist()) == kept
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_filter_computes_in_float32(dtype):
+    logits = (20 + torch.randn(65, 7)).to(dtype)
+    assert select_similar(logits).equal(select_similar(logits.float()))
 
 
 def test_the_filter_refuses_shares_out_of_range():

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import pickle
+import re
 
 import pytest
 import torch
@@ -77,6 +78,7 @@ def test_a_batch_is_its_images():
     assert batch.indices.tolist() == [one.index for one in batch]
     assert torch.equal(batch.probs, torch.stack([one.probs for one in batch]))
     assert torch.equal(batch.entropy, torch.stack([one.entropy for one in batch]))
+    assert_equal(Prediction.stack([batch[2]]), batch[2:3])
     assert_equal(Prediction.stack(list(batch)), batch)
     with pytest.raises(IndexError):
         batch[3]
@@ -208,6 +210,26 @@ def test_how_a_notebook_shows_it():
     assert batch._repr_html_() == "".join(one._repr_html_() for one in batch)
     many = Prediction.stack([batch[0]] * 20)
     assert many._repr_html_().count("<table>") == 8
+
+
+def test_how_the_bars_of_a_notebook_look():
+    logits = torch.tensor([0.75, 0.25]).log()
+    drawn = Prediction(("cat", "dog"), logits, before=Prediction(("cat", "dog"), logits.flip(0)))._repr_html_()
+    assert re.findall(r"background:(#\w+);height:9px;width:(\d+)px", drawn) == [
+        ("#b0b7c3", "60"), ("#2b6cb0", "180"), ("#b0b7c3", "180"), ("#2b6cb0", "60"),
+    ]  # fmt: skip
+    assert re.findall(r"font-weight:(\w+)\">(\w+)<", drawn) == [("bold", "cat"), ("normal", "dog")]
+    assert "gray: zero-shot, blue: this method<" in drawn
+    assert ">zero-shot<" in Prediction(("cat", "dog"), logits)._repr_html_()
+
+
+def test_a_few_of_many_classes_are_shown():
+    names = tuple("abcdefghij")
+    before = Prediction(names, torch.arange(10.0))
+    one = Prediction(names, -torch.arange(10.0), before=before)
+    assert [name for name, _ in one.top()] == ["a", "b", "c", "d", "e"]
+    assert re.findall(r"'(\w)'", repr(one)) == ["a", "b", "c", "j"]
+    assert re.findall(r">(\w)</td>", one._repr_html_()) == ["a", "b", "c", "d", "e", "j", "i", "h"]
 
 
 def test_zero_shot_of_zero_shot_is_itself():

@@ -93,7 +93,7 @@ def select_confident(logits: Float[Tensor, "*b n k"], *, fraction: float = 0.1) 
     if not 0 < fraction <= 1:
         raise ValueError(f"select_confident: fraction must be above 0 and at most 1, but got {fraction}")
     kept = max(1, int(fraction * logits.shape[-2]))
-    return entropy(logits).sort(dim=-1, stable=True).indices[..., :kept]
+    return entropy(logits).sort(stable=True).indices[..., :kept]
 
 
 def mean_entropy(logits: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b"]:
@@ -158,8 +158,9 @@ def select_similar(
     _check(logits, "select_similar", 2)
     if not 0 <= similar <= 1:
         raise ValueError(f"select_similar: similar must be from 0 to 1, but got {similar}")
-    cosines = F.cosine_similarity(logits[..., 1:, :].float(), logits[..., :1, :].float(), dim=-1)
-    nearest = cosines.sort(dim=-1, descending=True, stable=True).indices[..., : int(similar * cosines.shape[-1])]
+    logits = logits.float()
+    cosines = F.cosine_similarity(logits[..., 1:, :], logits[..., :1, :], dim=-1)
+    nearest = cosines.sort(descending=True, stable=True).indices[..., : int(similar * cosines.shape[-1])]
     near = F.pad(1 + nearest, (1, 0))
     chosen = select_confident(logits.take_along_dim(near[..., None], dim=-2), fraction=fraction)
     return near.take_along_dim(chosen, dim=-1)

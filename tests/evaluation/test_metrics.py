@@ -1,6 +1,7 @@
 """Metrics against torchmetrics, a plain program and by hand."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torchmetrics.classification import BinaryCalibrationError, MulticlassAccuracy, MulticlassCalibrationError
 
 import tpt_lib
-from tpt_lib.evaluation.metrics import Outcomes, averages, mean_std, reliability, scores
+from tpt_lib.evaluation.metrics import Outcomes, averages, calibration_error, mean_std, reliability, scores
 
 SHIFTS = ["imagenet", "imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch"]
 
@@ -32,7 +33,8 @@ def test_calibration_error_is_the_plain_one_and_that_of_many_classes(bins):
     probs = logits.softmax(-1)
     confidence, index = probs.max(-1)
     assert (confidence == 1).any()
-    ours = tpt_lib.evaluation.calibration_error(confidence, index == truth, bins=bins)
+    options = {} if bins == 15 else {"bins": bins}  # 15 is the default
+    ours = calibration_error(confidence, index == truth, **options)
     assert ours == pytest.approx(plain_ece(confidence.numpy(), (index == truth).numpy(), bins), abs=1e-6)
     assert ours == pytest.approx(MulticlassCalibrationError(7, n_bins=bins, norm="l1")(probs, truth).item(), abs=1e-7)
     assert ours == BinaryCalibrationError(n_bins=bins, norm="l1")(confidence, (index == truth).long()).item()
@@ -43,13 +45,47 @@ def test_calibration_error_by_hand():
     confidence = torch.tensor([0.95, 0.95, 0.95, 0.62, 0.62])
     correct = torch.tensor([True, True, False, True, False])
     by_hand = 3 / 5 * abs(2 / 3 - 0.95) + 2 / 5 * abs(1 / 2 - 0.62)
-    assert tpt_lib.evaluation.calibration_error(confidence, correct) == pytest.approx(by_hand, abs=1e-6)
+    assert calibration_error(confidence, correct) == pytest.approx(by_hand, abs=1e-6)
     means, accuracies, counts = reliability(confidence, correct, bins=5)
     assert counts.tolist() == [0, 0, 0, 2, 3]
     assert accuracies[3:].tolist() == pytest.approx([1 / 2, 2 / 3])
     assert means[3:].tolist() == pytest.approx([0.62, 0.95])
     assert means[:3].isnan().all()
     assert reliability(torch.tensor([1.0]), torch.tensor([True]), bins=5)[2].tolist() == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize(
+    ("confidence", "correct"),
+    [([], []), ([0.5], [True, False]), ([-0.1], [True]), ([0.9, 1.1], [True] * 2), ([math.nan], [True])],
+)
+def test_confidences_that_cannot_be_used(confidence, correct):
+    with pytest.raises(ValueError, match=r"^calibration_error: wanted one or more confidences from 0 to 1"):
+        calibration_error(torch.tensor(confidence), torch.tensor(correct, dtype=torch.bool))
+
+
+def test_confidences_of_0_and_1_can_be_used():
+    found = calibration_error(torch.tensor([0.0, 1.0]), torch.tensor([False, False]))
+    assert found == pytest.approx(0.5)
+
+
+def test_bins_of_a_reliability_diagram():
+    """A bin includes its lower edge, and bins without samples are there, too."""
+    confidence, correct = torch.tensor([0.25, 0.3, 0.5]), torch.tensor([True, False, True])
+    means, accuracies, counts = reliability(confidence, correct, bins=4)
+    assert counts.tolist() == [0, 2, 1, 0]
+    assert means.dtype == accuracies.dtype == torch.float64
+    torch.testing.assert_close(means, torch.tensor([math.nan, 0.275, 0.5, math.nan]).double(), equal_nan=True)
+    assert accuracies[1:3].tolist() == [0.5, 1.0]
+    assert accuracies[[0, 3]].isnan().all()
+    assert len(reliability(confidence, correct)[2]) == 15
+    assert reliability(torch.tensor([0.2], dtype=torch.double), torch.tensor([True]), bins=5)[2].tolist() == [
+        0,
+        1,
+        0,
+        0,
+        0,
+    ]
 
 
 def test_scores_are_those_of_torchmetrics_on_logits():
@@ -70,11 +106,37 @@ def test_scores_are_those_of_torchmetrics_on_logits():
         100 * MulticlassCalibrationError(9, n_bins=20)(probs, truth).item(), abs=1e-4
     )
     assert abs(found["ece15"] - found["ece20"]) > 0.1
+    assert {type(value) for value in found.values()} == {float}
     assert found["entropy"] == pytest.approx(entropy.double().mean().item(), rel=1e-12)
+
+
+def test_scores_that_are_missing():
+    answers = Outcomes(torch.tensor([1, 0]), torch.tensor([1, 1]), torch.tensor([3.0, 5.0]), torch.ones(2), None)
+    assert scores(answers, calibrated=False) == {
+        "top1": 50.0,
+        "top5": None,
+        "ece15": None,
+        "ece20": None,
+        "entropy": 1.0,
+    }
+    none = torch.zeros(0)
+    assert scores(Outcomes(none.long(), none.long(), none, none, None)) == dict.fromkeys(
+        ["top1", "top5", "ece15", "ece20", "entropy"]
+    )
+
+
+def test_without_torchmetrics_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
+    confidence, correct = torch.tensor([0.5]), torch.tensor([True])
+    answers = Outcomes(torch.tensor([0]), torch.tensor([0]), confidence, confidence, None)
+    for call in (lambda: scores(answers, calibrated=False), lambda: calibration_error(confidence, correct)):
+        with pytest.raises(ImportError, match=r"pip install \"tpt_lib\[evaluate\]\""):
+            call()
 
 
 def test_mean_and_deviation_over_seeds():
     assert mean_std([50.0, 52.0, 57.0]) == (53.0, pytest.approx(math.sqrt((9 + 1 + 16) / 2)))
+    assert mean_std([50.0, 52.0]) == (51.0, pytest.approx(math.sqrt(2)))
     assert mean_std([50.0]) == (50.0, None)
     assert mean_std([None, 50.0]) == (50.0, None)
     assert mean_std([None]) == (None, None)

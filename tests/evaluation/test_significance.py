@@ -31,3 +31,9 @@ def test_wilsons_interval():
     for right, n in [(81, 263), (15, 148), (0, 20), (1, 29), (29, 29), (1, 1)]:
         expected = binomtest(right, n).proportion_ci(0.95, method="wilson")
         assert wilson(right / n, n) == pytest.approx(tuple(expected), abs=1e-4)
+
+
+def test_wilsons_interval_is_within_0_and_1():
+    ends = [end for n in range(1, 200) for right in (0, n) for end in wilson(right / n, n)]
+    assert min(ends) >= 0
+    assert max(ends) <= 1

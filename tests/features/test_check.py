@@ -46,7 +46,7 @@ def test_what_is_not_finite(value):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("factor", [0.0, 0.98, 1.02, 100.0])
+@pytest.mark.parametrize("factor", [0.0, 0.985, 1.015, 100.0])
 def test_another_length(dtype, factor):
     features = unit(4, 16)
     features[3] *= factor
@@ -54,6 +54,12 @@ def test_another_length(dtype, factor):
         ValueError, match=r"^f: features must have unit length, but their lengths are .*; normalize them"
     ):
         check_unit("f", "features", features.to(dtype))
+
+
+def test_lengths_are_computed_in_float32():
+    """In bfloat16 this length would be rounded from 1.0115 to 1.0078."""
+    with pytest.raises(ValueError, match=r"lengths are 1\.01 to 1\.01"):
+        check_unit("f", "features", torch.tensor([[1.0078125, 0.0864]]).bfloat16())
 
 
 @pytest.mark.parametrize("method", OF_FEATURES)

@@ -13,7 +13,7 @@ from support.pictures import generator, kinds
 
 import tpt_lib
 from tpt_lib import encode_images, encode_views
-from tpt_lib.features.encode import as_features, device_of
+from tpt_lib.features.encode import as_features, default_chunk, device_of
 from tpt_lib.views import preprocess
 
 
@@ -85,6 +85,7 @@ class Counting:
 @pytest.mark.parametrize(("size", "chunk", "seen"), [
     ((32, 32), None, [64, 6]),
     ((128, 128), None, [24, 24, 22]),
+    ((112, 225), None, [15, 15, 15, 15, 10]),
     ((128, 224), None, [14] * 5),
     ((224, 128), None, [14] * 5),
     ((224, 224), None, [8] * 8 + [6]),
@@ -96,6 +97,10 @@ def test_the_default_chunk_suits_a_cpus_caches(size, chunk, seen):
     model = Counting(tpt_lib.ImageSpec(size))
     assert encode_views(model, torch.rand(70, 3, 1, 1).expand(70, 3, *size), chunk=chunk).shape == (70, 3)
     assert model.seen == seen
+
+
+def test_the_default_chunk_does_not_depend_on_leading_dimensions():
+    assert default_chunk(torch.empty(1).expand(2, 9, 3, 128, 128)) == 24
 
 
 def test_the_default_chunk_of_other_devices_is_64():
@@ -114,6 +119,18 @@ def test_features_have_no_gradient_and_can_enter_autograd():
     torch.ones(16, requires_grad=True).mul(features).sum().backward()
 
 
+def test_features_of_a_half_precision_tower_are_normalized_in_float32():
+    class Half(Counting):
+        def encode_image(self, pixels):
+            return super().encode_image(pixels).half()
+
+    views = torch.rand(4, 3, 8, 8)
+    features = encode_views(Half(tpt_lib.ImageSpec((8, 8))), views)
+    want = views.mean(dim=(2, 3)).half().double()
+    torch.testing.assert_close(features.double(), want / want.norm(dim=-1, keepdim=True), rtol=0, atol=1e-6)
+    assert features.dtype == torch.float32
+
+
 @pytest.mark.parametrize(("views", "kind", "message"), [
     (torch.rand(3, 32, 32), ValueError, r"wants views of shape (N, 3, 32, 32), but got (3, 32, 32)"),
     (torch.rand(3, 32, 32), ValueError, r"[None] adds the batch dimension"),
@@ -130,6 +147,16 @@ def test_features_have_no_gradient_and_can_enter_autograd():
 def test_views_that_cannot_be_encoded(views, kind, message, no_shape_checks):
     with pytest.raises(kind, match=f"^encode_views: .*{re.escape(message)}"):
         encode_views(model_of(), views)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_what_is_no_model_and_what_are_no_views():
+    with pytest.raises(
+        TypeError, match=r"^encode_views: model must be a ClipLike, but got object, which lacks image_spec"
+    ):
+        encode_views(object(), torch.rand(2, 3, 32, 32))
+    with pytest.raises(TypeError, match=r"^encode_views: views must be a tensor \(N, 3, 32, 32\), but got list"):
+        encode_views(model_of(), [torch.rand(3, 32, 32)])
 
 
 @pytest.mark.parametrize("chunk", [0, -1])
@@ -213,7 +240,7 @@ def test_images_or_features():
     images, features = pictures(), torch.randn(5, 16, requires_grad=True)
     assert as_features("bongard_tpt", model_of(), images).equal(encode_images(model_of(), images))
     assert as_features("bongard_tpt", model_of(), images[0]).equal(encode_images(model_of(), images[:1]))
-    for given in (features, features.double()):
+    for given in (features, features.double(), features / 100):
         got = as_features("bongard_tpt", model_of(), given)
         assert (got.dtype, got.requires_grad) == (torch.float32, False)
         torch.testing.assert_close(got, (given / given.norm(dim=1, keepdim=True)).float().detach())
@@ -236,6 +263,15 @@ def test_features_that_cannot_be_used(features):
         ValueError, match=r"^bongard_tpt: features \(N, E\) must be finite floats and none of them zero, but got "
     ):
         as_features("bongard_tpt", model_of(), features)
+
+
+def test_images_whose_features_cannot_be_used():
+    class Blind(Counting):
+        def encode_image(self, pixels):
+            return torch.zeros(len(pixels), 3)
+
+    with pytest.raises(ValueError, match=r"^bongard_tpt: encoded images must have unit length"):
+        as_features("bongard_tpt", Blind(tpt_lib.ImageSpec((8, 8))), pictures(2))
 
 
 def test_the_device_of_a_model_is_where_its_embeddings_are():

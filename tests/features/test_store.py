@@ -3,13 +3,16 @@
 import json
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from support.noise_runs import Noise, model
-from support.stores import VIEWS, change_index, damage, encoded, files
+from support.rewards import second_clip
+from support.stores import VIEWS, change_index, damage, data, encoded, files
 
 import tpt_lib
 from tpt_lib import FeatureStore, augment_views, encode_views
+from tpt_lib.features import shards
 from tpt_lib.features import store as store_module
 from tpt_lib.features.whole_file import DamagedFileError
 
@@ -34,7 +37,7 @@ def test_a_seed_whose_files_are_missing_is_refused(tmp_path):
 
 
 def test_a_sample_is_its_features_and_label(store):
-    for i in (0, 4, 5, 11, -1):
+    for i in (0, 4, 5, 11, -1, -12):
         features, label = store[i]
         assert features.equal(from_pixels(i % 12, 3))
         assert label == i % 12 % 6
@@ -58,12 +61,14 @@ def test_seeds_and_first_views(store):
     assert store.seed(1)[7][0].equal(from_pixels(7, 1))
     torch.testing.assert_close(store.first_views(2)[7][0], from_pixels(7, 3, n_views=2))  # encoded in a batch of 2
     assert store.seed(1).first_views(3).seed(3)[7][0].equal(from_pixels(7, 3)[:3])
+    assert store.first_views(1)[7][0].equal(from_pixels(7, 3)[:1])
+    assert store.first_views(VIEWS)[7][0].equal(store[7][0])
 
 
 def test_features_of_many_in_any_order(store):
-    order = [11, 3, 4, 4, 5, 0, 6, 7]
+    order = [11, 3, 4, 4, 5, 0, 6, 7, 9, 8]
     assert store.features(order).equal(torch.stack([store[i][0] for i in order]))
-    assert store.features(torch.tensor(order)).shape == (8, VIEWS, store.entry["width"])
+    assert store.features(torch.tensor(order)).shape == (10, VIEWS, store.entry["width"])
 
 
 def test_a_selection_is_a_store(store):
@@ -79,10 +84,67 @@ def test_a_selection_is_a_store(store):
 
 
 def test_a_loader_gives_batches(store):
-    batches = list(store.select(range(10)).loader(batch_size=4))
+    order = [9, 2, 11, 0, 1, 3, 4, 5, 6, 7]
+    batches = list(store.select(order).loader(batch_size=4))
     assert [tuple(features.shape[:2]) for features, _ in batches] == [(4, VIEWS), (4, VIEWS), (2, VIEWS)]
-    assert torch.cat([features for features, _ in batches]).equal(store.features(range(10)))
-    assert torch.cat([labels for _, labels in batches]).equal(store.labels[:10])
+    assert torch.cat([features for features, _ in batches]).equal(store.features(order))
+    labels = torch.cat([labels for _, labels in batches])
+    assert labels.dtype == store.labels.dtype == torch.int64
+    assert labels.tolist() == [i % 6 for i in order]
+
+
+def test_how_a_loader_is_made(store):
+    loader = store.loader()
+    assert (loader.batch_size, loader.num_workers) == (64, 0)
+    assert isinstance(loader.sampler, torch.utils.data.SequentialSampler)
+    loader = store.loader(shuffle=True, num_workers=2)
+    assert loader.num_workers == 2
+    assert isinstance(loader.sampler, torch.utils.data.RandomSampler)
+
+
+def test_a_selection_of_nothing(store):
+    none = store.select([])
+    assert len(none) == 0
+    assert none.labels.tolist() == []
+    assert none.features([]).shape == (0, VIEWS, 16)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_indices_may_be_of_any_type_of_integers(store):
+    places = store._places([np.int64(3), torch.tensor(-1)])
+    assert places == [3, 11]
+    assert {type(place) for place in places} == {int}
+
+
+def test_few_files_are_open_at_the_same_time(store, monkeypatch):
+    monkeypatch.setattr(shards, "KEPT_OPEN", 2)
+    shards_of = FeatureStore.open(str(store.path))._shards
+    for sample, opened in ((0, [0]), (1, [0]), (5, [0, 1]), (10, [2])):
+        shards_of.read([sample], VIEWS)
+        assert list(shards_of.opened) == opened
+
+
+def test_several_models(tmp_path):
+    encoded(tmp_path / "store", Noise(2), seeds=(0, 1), n_views=2)
+    options = {"name": "reward", "seeds": (1, 2), "n_views": 2, "shard_size": 5}
+    second = tpt_lib.encode_dataset(second_clip(), data(Noise(2)), tmp_path / "store", **options)
+    first = FeatureStore.open(tmp_path / "store")
+    assert (first.model, first.view_seed, first[0][0].shape) == ("model", 0, (2, 16))
+    other = first.of_model("reward")
+    assert (other.model, other.view_seed, other[0][0].shape) == ("reward", 1, (2, 24))
+    assert other.seed(2).of_model("reward").view_seed == 2
+    assert other.seed(2).of_model("model").view_seed == 0
+    assert "<td>model, reward</td>" in other._repr_html_()
+    files(second, seed=1, name="reward")[0].unlink()
+    with pytest.raises(ValueError, match="1 of its files for model 'reward' and seed 1 are missing"):
+        first.of_model("reward")
+
+
+def test_a_store_without_its_labels_is_refused(tmp_path):
+    made = encoded(tmp_path / "store", Noise(2))
+    (made.path / "columns.safetensors").unlink()
+    with pytest.raises(ValueError, match="is not complete"):
+        FeatureStore.open(made.path)
 
 
 def test_a_loader_maps_the_labels_once(store, monkeypatch):
@@ -183,7 +245,7 @@ def test_damage_is_found_and_named(tmp_path):
     assert "000001.safetensors" in found
     assert "checksum" in found
     assert store.select([0, 11]).verify() == []
-    assert store.select([7]).verify() == [found]
+    assert store.select([7, 8]).verify() == [found]
     (store.path / "columns.safetensors").write_bytes(b"")
     assert [one.split(":")[0] for one in store.verify()] == ["samples 5 to 9", "labels and paths"]
 

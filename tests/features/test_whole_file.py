@@ -1,4 +1,5 @@
 import errno
+import math
 import os
 import socket
 
@@ -7,6 +8,7 @@ import torch
 from support.systems import needs_fork
 
 from tpt_lib.features.whole_file import (
+    DTYPES,
     DamagedFileError,
     check_tensors,
     join_texts,
@@ -92,8 +94,20 @@ def test_tensors_are_those_of_safetensors(file):
 
 
 def test_a_tensor_without_numbers(tmp_path):
-    write_tensors(tmp_path / "empty.safetensors", {"none": torch.empty(0, 3)}, {})
-    assert map_tensors(tmp_path / "empty.safetensors")[0]["none"].shape == (0, 3)
+    write_tensors(tmp_path / "empty.safetensors", {"none": torch.empty(0, 3).half()}, {})
+    found = map_tensors(tmp_path / "empty.safetensors")[0]["none"]
+    assert (found.shape, found.dtype) == ((0, 3), torch.float16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values())
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_a_tensor_of_every_type(tmp_path, dtype, shape):
+    tensor = torch.arange(math.prod(shape)).reshape(shape).to(dtype)
+    write_tensors(tmp_path / "one.safetensors", {"one": tensor}, {})
+    found = map_tensors(tmp_path / "one.safetensors")[0]["one"]
+    assert found.dtype == dtype
+    assert found.equal(tensor)
+    check_tensors(tmp_path / "one.safetensors")
 
 
 def test_a_changed_note_is_found(file):
@@ -130,6 +144,22 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(file, monkeypatch):
     assert list(file.parent.iterdir()) == [file]
 
 
+def test_the_disk_has_all_of_a_file_before_it_gets_its_name(tmp_path, monkeypatch):
+    there = []
+    monkeypatch.setattr(os, "fsync", lambda _: there.extend((p.name, p.read_bytes()) for p in tmp_path.iterdir()))
+    write_whole(tmp_path / "some.bin", b"new")
+    assert there == [(f"some.bin.part-{socket.gethostname()}-{os.getpid()}", b"new")]
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("some.bin", b"new")]
+
+
+def test_a_part_that_another_process_removes_is_no_error(tmp_path, monkeypatch):
+    part = tmp_path / f"x.part-{socket.gethostname()}-1"
+    part.touch()
+    monkeypatch.setattr("tpt_lib.features.whole_file._is_running", lambda _: part.unlink())
+    remove_parts(tmp_path)
+    assert not part.exists()
+
+
 @needs_fork
 def test_parts_of_killed_processes_are_removed_and_those_of_others_are_not(file, tmp_path):
     child = os.fork()
@@ -145,7 +175,8 @@ def test_parts_of_killed_processes_are_removed_and_those_of_others_are_not(file,
 
 
 def test_texts_come_back_one_by_one():
-    texts = ["a/1.png", "", "ü/2.png", "bad\udcff.png", ""]
+    texts = ["a/1.png", "", "ü/2.png", "x", "bad\udcff.png", ""]
     joined, ends = join_texts(texts)
-    assert [text_at(joined, ends, i) for i in range(5)] == texts
+    assert [text_at(joined, ends, i) for i in range(6)] == texts
     assert text_at(*join_texts([""]), 0) == ""
+    assert join_texts([])[1].dtype == torch.int64

@@ -131,6 +131,34 @@ def test_a_leaf_without_a_gradient_stays():
     assert still == [[False, True], [False, False], [True, True]]
 
 
+def test_a_step_whose_result_is_not_finite_is_undone():
+    starts, targets, curves = quadratics()
+    targets[1] = [target + 100 for target in targets[1]]
+    leaves = leaves_of(starts)
+    optimizers = [torch.optim.SGD(own, lr=1e38 if i == 1 else 0.1) for i, own in enumerate(leaves)]
+    _, applied = descend(leaves, starts, optimizers, range(1), quadratic_gradients(leaves, targets, curves))
+    assert applied.tolist() == [True, False, True]
+    assert all(torch.equal(leaf, start) for leaf, start in zip(leaves[1], starts[1], strict=True))
+
+
+def test_a_leaf_that_is_not_used_may_be_anything():
+    used, unused = torch.ones(2, requires_grad=True), torch.tensor([torch.inf], requires_grad=True)
+    optimizers = [torch.optim.SGD([used, unused], lr=0.1)]
+    before = [[torch.ones(2), torch.tensor([torch.inf])]]
+    _, applied = descend(
+        [[used, unused]], before, optimizers, range(2), lambda _: (torch.ones(1), [[torch.ones(2), None]])
+    )
+    assert applied.tolist() == [True]
+    torch.testing.assert_close(used.detach(), torch.tensor([0.8, 0.8]))
+
+
+def test_half_precision_leaves_get_values_of_float32_back():
+    leaf, before = torch.ones(3).half().requires_grad_(), torch.full((3,), 0.1)
+    optimizers = [torch.optim.SGD([leaf], lr=0.1)]
+    descend([[leaf]], [[before]], optimizers, range(1), lambda _: (torch.tensor([torch.nan]), [[torch.ones(3).half()]]))
+    assert leaf.equal(before.half())
+
+
 def test_steps_may_be_an_iterator_of_anything_and_are_reported_in_order():
     starts, targets, curves = quadratics(2)
     leaves, asked, reported = leaves_of(starts), [], []
@@ -194,3 +222,14 @@ def test_stacked_problems_are_minimized_as_each_would_be_alone(name, bad):
             torch.testing.assert_close(got[i], wanted, atol=1e-6, rtol=1e-5)
         if i != 1 or not bad:
             torch.testing.assert_close(torch.stack(losses)[:, i], torch.stack(alone_losses), atol=1e-6, rtol=1e-5)
+
+
+def test_stacked_problems_of_one_leaf():
+    leaf = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], requires_grad=True)
+    optimizers = [torch.optim.SGD([leaf], lr=1.0)]
+    losses = torch.tensor([1.0, torch.nan, 1.0])
+    found = descend(
+        [[leaf]], [[torch.zeros(3, 2)]], optimizers, range(1), lambda _: (losses, [[torch.ones(3, 2)]]), stacked=True
+    )
+    assert found[1].tolist() == [True, False, True]
+    assert leaf.tolist() == [[0.0, 1.0], [0.0, 0.0], [4.0, 5.0]]

@@ -13,6 +13,9 @@ from support.zoo import fresh
 import tpt_lib
 from tpt_lib import class_logits, class_prompts, encode_prompts, marginal_entropy, select_confident, tune_prompt
 from tpt_lib.prompts.contexts import LearnedPrompt
+from tpt_lib.text.encode import open_encoder
+from tpt_lib.tuning import shortlist
+from tpt_lib.tuning.shortlist import Shortlist, some_prompts
 
 NAMES = ["cat", "red panda", "kite (bird of prey)", "dog", "tabby", "car", "blue bird", "tree", "photo of a car"]
 KINDS = {
@@ -147,6 +150,61 @@ def test_a_shortlist_that_diverges_leaves_the_prompt_as_it_was():
         tuned = tune_prompt(model, prompts, views, lr=1e5, shortlist=4)
     assert torch.equal(tuned.context, prompts.context)
     assert torch.equal(tuned.text_features, tuned.initial_features)
+
+
+def test_a_shortlist_from_another_start():
+    model, prompts, views = setting("words")
+    start = tpt_lib.gaussian_context(model, 4)
+    options = {"steps": 2, "lr": 0.01, "optimizer": torch.optim.SGD, "shortlist": 3}
+    got = tune_prompt(model, prompts, views, context=start, **options)
+    want = tune_prompt(model, class_prompts(model, NAMES, context=start), views, **options)
+    assert torch.equal(got.shortlist, want.shortlist)
+    torch.testing.assert_close(got.context, want.context)
+    torch.testing.assert_close(got.initial_features, want.initial_features)
+    torch.testing.assert_close(got.losses, want.losses)
+
+
+def test_a_shortlist_of_one_class():
+    model, prompts, views = setting("class-specific", images=1)
+    tuned = tune_prompt(model, prompts, views[0], shortlist=1)
+    moved = (tuned.context != prompts.context).flatten(1).any(dim=1)
+    assert moved.nonzero()[:, 0].tolist() == tuned.shortlist.tolist()
+
+
+@pytest.mark.parametrize("kind", ["words", "class-specific", "free names"])
+def test_some_prompts_are_those_of_some_names(kind):
+    _, prompts, _ = setting(kind)
+    some = some_prompts(prompts, torch.tensor([6, 1]))
+    alone = class_prompts(prompts.model, [NAMES[6], NAMES[1]])
+    assert some.names == (NAMES[6], NAMES[1])
+    if kind == "words":
+        assert all(torch.equal(getattr(some, part), getattr(alone, part)) for part in ("ids", "roles", "lengths"))
+    with torch.no_grad():
+        torch.testing.assert_close(encode_prompts(prompts.model, some), encode_prompts(prompts.model, prompts)[[6, 1]])
+
+
+@pytest.mark.parametrize("layout", ["ragged", "padded"])
+def test_a_shortlist_has_the_layout_of_its_encoder(layout):
+    model, prompts, _ = setting("words")
+    listed = Shortlist.of(open_encoder(model, prompts, layout=layout), torch.tensor([[0, 2], [1, 3]]))
+    assert [encoder.layout for encoder in listed.encoders] == [layout] * 2
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_graph_that_is_too_large_is_computed_again(more, monkeypatch):
+    model, prompts, _ = setting("words")
+    listed = Shortlist.of(open_encoder(model, prompts), torch.tensor([[0, 1, 2]] * 2))
+    contexts = torch.stack([prompts.context, 2 * prompts.context]).requires_grad_()
+    want = listed(contexts, None)
+    (gradient,) = torch.autograd.grad(want.square()[..., 0].sum(), contexts)
+    again, real = [], shortlist.checkpoint
+    monkeypatch.setattr(shortlist, "checkpoint", lambda *args, **options: again.append(1) or real(*args, **options))
+    tokens = sum(int(prompts.lengths[i]) - prompts.prefix for i in (0, 1, 2)) * 2
+    monkeypatch.setattr(shortlist, "TOKENS_A_GRAPH", tokens - more)
+    found = listed(contexts, None)
+    assert len(again) == 2 * more
+    torch.testing.assert_close(found, want)
+    torch.testing.assert_close(torch.autograd.grad(found.square()[..., 0].sum(), contexts)[0], gradient)
 
 
 def spread(text):

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from oracles.tpt import Put, float64, plain_bongard, plain_text, plain_tpt
 from support.cases import Recorder, assert_same_tokens, largest, meta_net, model_of, views_for
 from support.marking import slow_but
+from support.simulated import DEVICE, to_simulated
 from support.zoo import fresh
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -273,6 +274,26 @@ def test_on_step():
     assert [step for step, _, _ in calls] == [0, 1, 2]
     torch.testing.assert_close(torch.stack([losses for _, losses, _ in calls], dim=1), tuned.losses[:, :3])
     torch.testing.assert_close(calls[-1][2], tuned.context)
+    torch.testing.assert_close(calls[0][2], tune_prompt(model, prompts, views).context)
+    assert not any(part.requires_grad for _, *parts in calls for part in parts)
+
+
+def test_features_and_a_start_may_have_another_type_and_a_graph():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    views, start, seen = mild_views(model, prompts, 2), tpt_lib.gaussian_context(model, 4), []
+
+    def select(logits):
+        seen.append(logits.requires_grad)
+        return torch.arange(3)
+
+    want = tune_prompt(model, prompts, views, context=start, select=select, steps=2)
+    given = [tensor.double().requires_grad_() for tensor in (views, start)]
+    got = tune_prompt(model, prompts, given[0], context=given[1], select=select, steps=2)
+    assert not any(seen)
+    for name in ("context", "text_features", "initial_features", "losses"):
+        assert (getattr(got, name).dtype, getattr(got, name).requires_grad) == (torch.float32, False)
+        torch.testing.assert_close(getattr(got, name), getattr(want, name))
+    assert all(tensor.grad is None for tensor in given)
 
 
 def test_free_names_are_tuned_too():
@@ -393,6 +414,50 @@ def test_bad_input(call, message):
         tune_prompt(model, prompts, **{"image_features": torch.eye(16)[:3], **call})
 
 
+def own_objective(logits):
+    return tpt_lib.marginal_entropy(logits)
+
+
+def own_regularizer(text):
+    return text.std()
+
+
+def own_selection(logits):
+    return torch.arange(2, device=logits.device)
+
+
+OWN = [{"objective": own_objective}, {"regularizer": own_regularizer}, {"select": own_selection}]
+LIBRARYS = [{}, {"select": functools.partial(tpt_lib.select_confident, fraction=0.5)}]
+
+
+def steps_before_refusal(model, features, options):
+    """Return how many steps are taken before features that are too long are refused."""
+    calls = []
+    with pytest.raises(ValueError, match="image_features must have unit length, but their lengths are 2 to 2"):
+        tune_prompt(
+            model, class_prompts(model, NAMES), features, steps=3, on_step=lambda *call: calls.append(call), **options
+        )
+    return len(calls)
+
+
+@pytest.mark.parametrize("options", OWN + LIBRARYS)
+def test_features_are_checked_before_the_work(options):
+    assert steps_before_refusal(model_of(), 2 * torch.eye(16)[:3], options) == 0
+
+
+@pytest.mark.parametrize(("options", "steps"), [*((one, 0) for one in OWN), *((one, 3) for one in LIBRARYS)])
+def test_an_accelerator_checks_features_with_the_results_unless_a_function_is_the_callers(simulated, options, steps):
+    model = tpt_lib.wrap(to_simulated(fresh("open_clip-vit").module))
+    assert steps_before_refusal(model, (2 * torch.eye(16)[:3]).to(DEVICE), options) == steps
+
+
+def test_prompts_of_several_templates():
+    model = model_of()
+    prompts = class_prompts(model, NAMES, template=["a photo of a {}.", "a {}."])
+    with pytest.raises(ValueError, match="tune_prompt: tunes the context of one template, but these prompts have 2"):
+        tune_prompt(model, prompts, torch.eye(16)[:3])
+
+
 def test_a_template_without_context():
     model = model_of()
     prompts = class_prompts(model, NAMES, template="{}")
@@ -419,6 +484,26 @@ def test_a_step_that_diverges_leaves_the_prompt_as_it_was(steps):
         found = tpt_lib.tpt_predict(model, prompts, views, steps=steps, lr=1e5)
     assert torch.equal(found.logits, found.zero_shot.logits)
     assert found.tuned.tolist() == [False, False]
+
+
+def test_text_features_that_are_not_finite_are_found_where_the_objective_hides_them():
+    """The second image has a learning rate at which a float16 tower overflows."""
+    model = fresh("open_clip-vit")
+    model.module.half()
+    prompts, views = class_prompts(model, NAMES), F.normalize(torch.randn(2, 10, 16), dim=-1)
+    rates = iter([1e-3, 1e5])
+    with pytest.warns(UserWarning, match="not finite in 1 of 2 cases"):
+        tuned = tune_prompt(
+            model,
+            prompts,
+            views,
+            objective=lambda logits: tpt_lib.marginal_entropy(logits).nan_to_num(),
+            optimizer=lambda tokens, lr: torch.optim.AdamW(tokens, lr=next(rates)),
+        )
+    assert tuned.applied.tolist() == [True, False]
+    assert torch.equal(tuned.context[1], prompts.context)
+    assert torch.equal(tuned.text_features[1], tuned.initial_features[1])
+    assert not torch.equal(tuned.text_features[0], tuned.initial_features[0])
 
 
 def test_a_loss_that_diverges_after_the_last_step_leaves_that_image_as_it_was():

@@ -95,7 +95,7 @@ def calibration_error(confidence: Float[Tensor, " n"], correct: Bool[Tensor, " n
     require_torchmetrics()
     from torchmetrics.functional.classification import binary_calibration_error
 
-    return binary_calibration_error(confidence, correct.long(), n_bins=bins, norm="l1").item()
+    return binary_calibration_error(confidence, correct.long(), n_bins=bins).item()
 
 
 def reliability(

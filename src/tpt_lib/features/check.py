@@ -14,8 +14,7 @@ TOLERANCE = 1e-2  # features of unit length, rounded to half precision, are with
 
 def are_unit(features: Tensor) -> Tensor:
     """Return whether all features ``(…, E)`` are finite and of unit length, without waiting for an accelerator."""
-    lengths = torch.linalg.vector_norm(features.detach().float(), dim=-1)
-    return ((lengths - 1).abs() <= TOLERANCE).all()
+    return ((_lengths(features) - 1).abs() <= TOLERANCE).all()
 
 
 def check_unit(caller: str, what: str, features: Tensor) -> None:
@@ -30,7 +29,7 @@ def check_unit(caller: str, what: str, features: Tensor) -> None:
             f"{caller}: {what} are not all finite; look at the image, or at the model's towers (encode_image, "
             "encode_embeddings)"
         )
-    lengths = torch.linalg.vector_norm(features.detach().float(), dim=-1)
+    lengths = _lengths(features)
     raise ValueError(
         f"{caller}: {what} must have unit length, but their lengths are {lengths.min():.3g} to {lengths.max():.3g}; normalize "
         "them with torch.nn.functional.normalize(features, dim=-1), as encode_views and encode_prompts do"
@@ -45,3 +44,7 @@ def check_rows(caller: str, function: str, found: object, rows: int) -> Tensor:
         f"{caller}: {function} of the model must return a float tensor with a row for each input, ({rows}, E), but it "
         f"returned {kind_of(found)}"
     )
+
+
+def _lengths(features: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(features.float(), dim=-1)

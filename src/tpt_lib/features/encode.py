@@ -110,7 +110,7 @@ def as_features(caller: str, model: ClipLike, images: Images | Tensor) -> Float[
         ValueError: if features are not finite floats, or zero.
     """
     if isinstance(images, Tensor) and images.ndim == 2:
-        lengths = torch.linalg.vector_norm(images.detach().float(), dim=-1)
+        lengths = torch.linalg.vector_norm(images.float(), dim=-1)
         if not images.is_floating_point() or not ((lengths > 0) & lengths.isfinite()).all():
             raise ValueError(
                 f"{caller}: features (N, E) must be finite floats and none of them zero, but got {images.dtype} of lengths "

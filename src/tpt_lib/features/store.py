@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tpt_lib.content import digest
 from tpt_lib.features.shards import Shards
-from tpt_lib.features.store_index import COLUMNS, Index, ModelEntry, missing_shards, read_index, shard_count
+from tpt_lib.features.store_index import COLUMNS, Index, ModelEntry, missing_shards, read_index
 from tpt_lib.features.whole_file import DamagedFileError, check_tensors, map_tensors, text_at
 from tpt_lib.html_tables import html_table
 from tpt_lib.types import PathLike
@@ -233,8 +233,8 @@ class FeatureStore(Dataset[tuple[Tensor, int]]):
             What is damaged: for each file the reason, and the samples in it. Empty if all is well.
         """
         size = self.index["shard_size"]
-        every = range(shard_count(self.index)) if self.indices is None else (self.indices // size).unique().tolist()
-        found = self._shards.damage(every)
+        samples = range(len(self)) if self.indices is None else self.indices.tolist()
+        found = self._shards.damage(sorted({sample // size for sample in samples}))
         try:
             check_tensors(self.path / COLUMNS)
         except (DamagedFileError, FileNotFoundError) as error:

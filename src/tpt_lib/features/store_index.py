@@ -105,7 +105,11 @@ def check_model_name(caller: str, name: str) -> None:
 
 def shard_path(path: Path, model: str, seed: int, shard: int) -> Path:
     """Return the file of some samples' features under a model and a seed of the views."""
-    return path / f"{model}/seed{seed}/{_shard_name(shard)}"
+    return _shard_folder(path, model, seed) / _shard_name(shard)
+
+
+def _shard_folder(path: Path, model: str, seed: int) -> Path:
+    return path / f"{model}/seed{seed}"
 
 
 def _shard_name(shard: int) -> str:
@@ -125,7 +129,7 @@ def shard_samples(index: Index, shard: int) -> range:
 
 def missing_shards(path: Path, index: Index, model: str, seed: int) -> list[int]:
     """Return the files that are not there yet, by number."""
-    folder = shard_path(path, model, seed, 0).parent
+    folder = _shard_folder(path, model, seed)
     there = {*os.listdir(folder)} if folder.is_dir() else set()
     return [i for i in range(shard_count(index)) if _shard_name(i) not in there]
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from tpt_lib.features.check import check_unit
-from tpt_lib.objectives import select_confident
 from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template
 from tpt_lib.types import OptimizerFactory, Select, kind_of
 
@@ -50,8 +49,6 @@ def check_selections(select: Select, selections: Sequence[Tensor], views: int) -
         ints = isinstance(kept, Tensor) and kept.dtype in (torch.int64, torch.int32)
         if not ints or kept.ndim != 1 or len(kept) == 0:
             raise ValueError(wanted + kind_of(kept))
-    if inner_function(select) is select_confident:
-        return
     longest = max(map(len, selections))
     if longest > views:
         raise ValueError(f"{wanted}{longest} of them")

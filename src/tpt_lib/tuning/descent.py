@@ -58,7 +58,7 @@ def descend(
         applied &= _finite([[leaf for leaf in own if leaf.grad is not None] for own in leaves], applied, stacked)
         for own, initial, ok in zip(leaves, before, applied[None] if stacked else applied, strict=True):
             for leaf, value in zip(own, initial, strict=True):
-                leaf.copy_(torch.where(over(ok, leaf), leaf, value.to(leaf.dtype)))
+                leaf.copy_(torch.where(over(ok, leaf), leaf, value))
     return history, applied
 
 

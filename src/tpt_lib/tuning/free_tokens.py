@@ -51,7 +51,7 @@ class FreeTokens:
     def values(self) -> list[Tensor]:
         """The current tokens, each with the images in front, as leaves that require gradients."""
         if self.stacked:
-            return [leaf.detach().requires_grad_() for leaf in self.leaves[0]]
+            return self.leaves[0]
         return [torch.stack(parts).detach().requires_grad_() for parts in zip(*self.leaves, strict=True)]
 
     def of_each(self, gradients: Sequence[Tensor]) -> list[list[Tensor]]:
@@ -62,4 +62,4 @@ class FreeTokens:
         """Return the tokens of every image; those before tuning where it was not applied."""
         before = self.before[0] if self.stacked else [torch.stack(parts) for parts in zip(*self.before, strict=True)]
         pairs = zip(self.values, before, strict=True)
-        return [torch.where(over(applied, now), now.detach(), old) for now, old in pairs]
+        return [torch.where(over(applied, now), now, old) for now, old in pairs]

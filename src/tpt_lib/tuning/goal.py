@@ -109,7 +109,8 @@ def _with_classes(
     initial: Sequence[Tensor] | Tensor, classes: Tensor, own: Sequence[Tensor] | Tensor
 ) -> Sequence[Tensor] | Tensor:
     """Return the initial logits ``(…, K)`` with those of some classes replaced."""
-    if isinstance(initial, Tensor) and isinstance(own, Tensor):
+    if isinstance(initial, Tensor):
+        assert isinstance(own, Tensor)
         return initial.scatter(-1, classes[:, None].expand_as(own), own)
     rows = zip(initial, classes, own, strict=True)
-    return [before.scatter(-1, at.expand_as(now), now) for before, at, now in rows]
+    return [before.scatter(1, at.expand_as(now), now) for before, at, now in rows]

@@ -131,7 +131,7 @@ def tune_prompt(
     check_shortlist(shortlist, len(prompts.names), regularizer)
     goal = Goal(model, objective, regularizer, select)
     with torch.inference_mode(False), torch.enable_grad():
-        views = image_features.detach().float().clone().reshape(-1, *image_features.shape[-2:])
+        views = image_features.detach().clone().reshape(-1, *image_features.shape[-2:])
         unit = are_unit(views)
         if views.device.type == "cpu" or not goal.batched:  # elsewhere the flag is read with the others, at the end
             check_features(bool(unit), views)
@@ -141,7 +141,7 @@ def tune_prompt(
         if shortlist is None:
             task = _of_all_classes(goal, encoder, views, start, FreeTokens.of(start, optimizer, lr), shared=shared)
         else:
-            untuned = start_features(model, prompts, views) if shared else _without_graph(encoder, start)
+            untuned = start_features(model, prompts, views) if shared else _without_graph(encoder, start[0])
             kept = goal.keep(views, untuned)
             listed = Shortlist.of(encoder, goal.plausible(views, untuned, kept, shortlist))
             kept = replace(kept, classes=listed.classes)
@@ -194,17 +194,16 @@ def _of_all_classes(
 def _minimize(task: Task, steps: int, on_step: Callable[[int, Tensor, Tensor], None] | None) -> Tuned:
     """Take the steps, and keep their results where everything is finite."""
     goal, kept, tokens = task.goal, task.kept, task.tokens
-    own_untuned = task.first[0].detach()
+    own_untuned = task.first[0]
 
     def gradients(step: int) -> tuple[Tensor, list[list[Tensor]]]:
         text, pull_back = task.first if step == 0 else _current(task.encode, tokens)
-        text = text.detach().requires_grad_()
-        losses = goal.losses(kept, text)
+        losses = goal.losses(kept, text.requires_grad_())
         return losses.detach(), tokens.of_each(pull_back(goal.gradient(losses, text)))
 
     def report(step: int, losses: Tensor) -> None:
         if on_step is not None:
-            on_step(step, losses, task.of_all(task.start[0], tokens.values[0].detach().clone()))
+            on_step(step, losses, task.of_all(task.start[0], tokens.values[0]).detach().clone())
 
     losses, applied = descend(
         tokens.leaves, tokens.before, tokens.optimizers, range(steps), gradients, report, stacked=tokens.stacked
@@ -236,15 +235,15 @@ def _start(prompts: ClassPrompts, views: Tensor, context: Tensor | None) -> list
     if context is None:
         start = conditional_context(prompts, views[:, 0])
     else:
-        start = context.detach().float().expand(len(views), *prompts.context.shape)
+        start = context.float().expand(len(views), *prompts.context.shape)
     names = prompts.name_tokens
     return [start] if names is None else [start, names.expand(len(views), *names.shape)]
 
 
-def _without_graph(encoder: TextEncoder, start: list[Tensor]) -> Tensor:
-    """Return the text features of all classes for each image's own tokens, one image at a time."""
+def _without_graph(encoder: TextEncoder, contexts: Tensor) -> Tensor:
+    """Return the text features of all classes for each image's own context, one image at a time."""
     with torch.no_grad():
-        return torch.stack([encoder(own[0], own[1] if len(own) > 1 else None) for own in zip(*start, strict=True)])
+        return torch.stack([encoder(context, None) for context in contexts])
 
 
 def _initial(encoder: TextEncoder, images: int) -> tuple[Tensor, PullBack]:
