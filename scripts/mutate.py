@@ -40,12 +40,13 @@ TARGETS = {
     "prediction": "",
     "tuning.*": "",
     "tuning.checks": "tuning/test_tune.py",
-    "tuning.free_tokens": "tuning/test_tune.py",
+    "tuning.tune": "tuning/test_tune.py tuning/test_shortlist.py",
     "tuning.goal": "tuning/test_tune.py tuning/test_shortlist.py",
     "features.*": "",
     "features.shards": "features/test_store.py",
     "features.store_index": "features/test_store.py evaluation/run/test_encode_dataset.py",
     "text.*": "",
+    "text.encode": "text/test_encode.py text/test_half_precision.py",
     "text.attention": "text/test_packed.py",
     "text.packing": "text/test_packed.py",
     "prompts.*": "",
@@ -59,7 +60,7 @@ TARGETS = {
     "methods.otpt": "methods/test_ctpt_otpt.py",
     "methods.mean_shift": "methods/test_mta.py",
     "methods.presets": "methods/test_base.py",
-    "methods.tda": "methods/test_tda.py methods/test_presets.py",
+    "methods.tda": "methods/test_tda.py methods/test_presets.py methods/test_boostadapter.py",
     "methods.boostadapter": "methods/test_boostadapter.py methods/test_presets.py",
     "methods.dpe": "methods/test_dpe.py methods/test_presets.py",
     "methods.reward": "methods/test_rlcf.py methods/test_cases.py",
@@ -67,7 +68,9 @@ TARGETS = {
     "methods.tune_weights": "methods/test_tune_weights.py methods/test_memo.py methods/test_tent.py",
     "methods.moved_features": "methods/test_tps.py",
     "methods.tune_features": "methods/test_tps.py",
+    "methods.coop": "methods/test_coop.py methods/test_coop_batches.py methods/test_coop_checkpoint.py",
     "methods.coop_identity": "methods/test_coop_checkpoint.py",
+    "prompts.checkpoints": "prompts/test_checkpoints.py models/test_weights_files.py",
     "prompts.class_prompts": "prompts/test_class_prompts.py conformance/test_hostile_inputs.py",
     "prompts.names": "prompts/test_class_prompts.py conformance/test_hostile_inputs.py",
     "evaluation.metrics": "",
@@ -88,22 +91,65 @@ UNSEEN_NAMES = {
     "HALF_SCALE",
     "NARROWEST",
 }
-UNSEEN_KEYWORDS = {"device", "digest_size", "memory_format", "non_blocking", "stacklevel", "strict"}
+UNSEEN_KEYWORDS = {"buffering", "device", "digest_size", "memory_format", "non_blocking", "stacklevel", "strict"}
 
 # Mutants that compute the same as the original, each with the reason.
 EQUIVALENT = {
     "features.whole_file:write_whole chain#3": "os.fsync takes a file as well as its number",
     "views.augmix_parameters:sample_augmix minus#1": "the weights are divided by their sum",
-    "features.encode:_encoded keyword#1": "the features are (N, E), and F.normalize takes dimension 1 by default",
-    "features.encode:as_features keyword#2": "the features are (N, E), and F.normalize takes dimension 1 by default",
     "views.augmix_operations:translate_x number#2": "an image moved out of its frame has no columns left to be written to",
     "views.crops:_middle comparison#1": "where the ratios are equal, both branches give the whole image",
     "views.augment:augment_views number#10": "images taken ahead are put back before the others",
     "models.identity:_marks number#1": "no version is negative, so any negative number stands for a missing one",
     "prompts.checkpoints:_loaded keyword#2": "torch.load has weights_only=True by default",
-    "tuning.goal:_with_classes logic#1": "either both are tensors or none is",
     "methods.tpt:as_prediction number#1": "row 0 of the logits does not depend on the rows after it",
     "methods.zero_shot:zero_shot_predict number#1": "row 0 of the logits does not depend on the rows after it",
+    "views.augmix_parameters:sample_augmix chain#8": "a whole number is above x exactly if it is above x rounded down",
+    "views.crops:_middle comparison#2": "where the ratios are equal, both branches give the whole image",
+    "views.preprocessing:_resized comparison#4": "a square image has the same target in both branches",
+    "views.crops:_cut_one_by_one chain#1": "tensors of one number slice and test as ints do; tolist is faster",
+    "views.augmix_batched:move keyword#1": "torch promotes whole numbers to the offsets' float32",
+    "views.augment:_normalize_into number#4": "views normalized together; affects speed only",
+    "views.augmix:_chains chain#1": "tensors of one number index a list as ints do",
+    "views.augmix_batched:_mix chain#4": "torch promotes uint8 to float32",
+    "views.augmix_batched:_steps number#6": "there are as many amounts as chains",
+    "views.augmix_operations:autocontrast number#4": "no pixel has level 256",
+    "views.augmix_operations:translate_x chain#1": "tensors of one number slice and compare as ints do",
+    "views.augmix_operations:shear_x number#2": "more padding that no window shows",
+    "views.augmix_operations:shear_x chain#13": "levels are in 0..255; through short is faster",
+    "views.augmix_operations:rotate chain#8": "levels are in 0..255; through short is faster",
+    "views.crops_batched:weights keyword#2": "out= saves memory only",
+    "text.encode:TextEncoder.plan.build keyword#1": "places undoes the order, whatever it is among equal lengths",
+    "text.packing:Grid.repeated chain#3": "attention converts the mask to the dtype of the queries",
+    "text.packing:_grid number#2": "any negative number marks padding",
+    "text.packing:_grid number#7": "any negative number marks padding",
+    "prompts.class_prompts:_words number#1": "only row 0 is used",
+    "models.identity:_marks minus#1": "a tensor stays an inference tensor, so any constant stands for its version",
+    "methods.otpt:text_overlap dim#1": "the Gram matrix is symmetric",
+    "methods.mean_shift:twice_squared_bandwidths number#1": "the matrix is square",
+    "methods.mean_shift:twice_squared_bandwidths minus#1": "the matrix is square, of one image or a batch",
+    "methods.tda:_step number#5": "row 0 of the logits does not depend on the rows after it",
+    "methods.ecalp:_step number#7": "row 0 of the logits does not depend on the rows after it",
+    "methods.onzeta:_step number#2": "row 0 of the logits does not depend on the rows after it",
+    "methods.memo:memo_predict number#6": "in eval mode row 0 does not depend on the rows after it",
+    "methods.reward:clip_scores number#1": "the weights are divided by their sum",
+    "methods.reward:policy_loss chain#6": "the advantages of a view sum to 0, so the normalization cancels",
+    "methods.dpe:_step number#4": "row 0 of the logits does not depend on the rows after it",
+    "methods.dynaprompt:_step number#7": "row 0 of the logits does not depend on the rows after it",
+    "methods.dynaprompt:_step number#11": "row 0 of the logits does not depend on the rows after it",
+    "methods.dpe:_alignment number#3": "only the gradient of the loss is used, and a constant has none",
+    "methods.dynaprompt:_renewed chain#1": "unused prompts come before used ones, so if the oldest was used, all were",
+    "methods.dynaprompt:_step chain#10": "booleans sort as 0 and 1",
+    "methods.bongard_prediction:BongardPrediction.verdicts chain#1": "a tensor of one int is an index, too",
+    "methods.bongard_prediction:BongardPrediction.__repr__ chain#2": "a tensor of one number is formatted as the number",
+    "methods.coop:_epoch.gradients chain#3": "the graph of the loss is not used again; detaching frees it",
+    "methods.coop:_accuracy number#1": "the size of the parts affects memory only",
+    "methods.coop_batches:feature_width number#1": "the width does not depend on the number of rows",
+    "methods.coop_batches:training_batches.crops number#1": "a view does not depend on how many follow it",
+    "features.check:are_unit comparison#1": "no float32 length differs from 1 by exactly the tolerance",
+    "tuning.shortlist:some_prompts chain#1": "a tuple takes a tensor of one integer as an index",
+    "evaluation.metrics:scores.mean chain#3": "MeanMetric casts to its own dtype",
+    "evaluation.metrics:calibration_error chain#3": "torchmetrics casts the targets to the dtype of the confidences",
 }
 
 
@@ -184,7 +230,8 @@ def dim(node: ast.AST) -> Iterator[ast.AST]:
 def keyword(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.Call):
         for given in node.keywords:
-            if given.arg is not None and given.arg not in UNSEEN_KEYWORDS:
+            default = given.arg == "dim" and ast.unparse(node.func) == "F.normalize"  # of matrices; see ``dim``
+            if given.arg is not None and given.arg not in UNSEEN_KEYWORDS and not default:
                 yield altered(node, keywords=[other for other in node.keywords if other is not given])
 
 

@@ -193,10 +193,11 @@ def tree(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"a": ""}, {"a": "test_a.py"}),
-        ({"a": "test_a.py -k x or y"}, {"a": "test_a.py -k x or y"}),
-        ({"b.*": "test_a.py -k x"}, {"b.c": "b/test_c.py", "b.d": "test_a.py -k x"}),
-        ({"b.*": "", "b.d": "test_a.py b/test_c.py"}, {"b.d": "test_a.py b/test_c.py", "b.c": "b/test_c.py"}),
+        ({"a": ""}, {"a": ("tests/test_a.py",)}),
+        (
+            {"b.*": "", "b.d": "test_a.py b/test_c.py"},
+            {"b.d": ("tests/test_a.py", "tests/b/test_c.py"), "b.c": ("tests/b/test_c.py",)},
+        ),
     ],
 )
 def test_the_tests_of_a_target_are_its_own_or_those_named(tree, monkeypatch, given, expected):
@@ -210,7 +211,7 @@ def test_the_tests_of_a_target_are_its_own_or_those_named(tree, monkeypatch, giv
         ({"b.e": ""}, "TARGETS names 'b.e', but there is no such module"),
         ({"e.*": ""}, "TARGETS names 'e.*', but there is no such module"),
         ({"b.*": ""}, "b.d: there is no tests/b/test_d.py"),
-        ({"a": "test_a.py test_e.py -k x"}, "a: there is no tests/test_e.py"),
+        ({"a": "test_a.py test_e.py"}, "a: there is no tests/test_e.py"),
     ],
 )
 def test_a_target_that_does_not_exist_is_an_error(tree, monkeypatch, given, message):
@@ -226,26 +227,31 @@ def test_the_script_on_a_toy_project(tmp_path):
     for name, text in {
         "src/tpt_lib/__init__.py": "",
         "src/tpt_lib/double.py": doubled,
+        "src/tpt_lib/half.py": "def half(x):\n    return x / 2\n",
         "src/tpt_lib/positive.py": "def positive(x):\n    return max(x, 0)\n",
         "tests/test_double.py": f"{imports}def test_double():\n    assert double(3) == 6",
+        "tests/test_half.py": "def test_half():\n    pass",
+        "tests/conformance/test_all.py": "from tpt_lib.half import half\ndef test_all():\n    assert half(8) == 4",
         "tests/test_positive.py": f"{imports}def test_positive():\n    assert positive(double(3)) == 6",
         "conftest.py": "",
-        "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--import-mode=importlib'\n",
+        "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--import-mode=importlib'\nmarkers = ['slow']\n",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts/mutate.py", tmp_path / "scripts")
-    table = "mutate.TARGETS, mutate.HEAVY, mutate.EQUIVALENT = {'double': '', 'positive': ''}, [], {}"
+    table = "mutate.TARGETS, mutate.HEAVY, mutate.EQUIVALENT = {'double': '', 'half': '', 'positive': ''}, [], {}"
     command = [sys.executable, "-c", f"import mutate; {table}; mutate.main()"]
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # quicker
     done = subprocess.run(command, cwd=tmp_path / "scripts", capture_output=True, text=True, env=env)
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert done.returncode == 1, done.stderr
-    assert [line.split()[0] for line in lines[:2]] == ["caught", "SURVIVED"]
-    assert [line.partition(" s ")[2] for line in lines[:2]] == [
+    assert [line.split()[0] for line in lines[:4]] == ["caught", "caught", "caught", "SURVIVED"]
+    assert [line.partition(" s ")[2] for line in lines[:4]] == [
         "double:double arithmetic#1",
+        "half:half arithmetic#1",
+        "half:half number#1",
         "positive:positive number#1",
     ]
-    assert lines[2:] == ["- return max(x, 0)", "+ return max(x, 1)", "1 of 2 mutants caught, 50% (bar 90%)"]
+    assert lines[4:] == ["- return max(x, 0)", "+ return max(x, 1)", "3 of 4 mutants caught, 75% (bar 90%)"]
     assert (tmp_path / "src/tpt_lib/double.py").read_text() == doubled
