@@ -72,6 +72,7 @@ def refused(page):
     message.wait_for()
     text = message.inner_text()
     assert page.locator("progress").count() == 0
+    assert page.get_by_text("Stopped.").count() == 0
     page.get_by_test_id("toast-close").click()
     message.wait_for(state="detached")
     return text

@@ -39,8 +39,9 @@ def on_click(
         yield from watch(gr, status, lambda report: work(report, *values))
 
     running = run.click(clicked, inputs, [status, *outputs], **WORK)
-    stopped = stop.click(None, cancels=[running])
-    stopped.then(lambda: "Stopped.", None, status, queue=False, **HIDDEN)
+    stop.click(None, cancels=[running])
+    # Only work that was stopped leaves a progress bar. Gradio says so once it takes the next click, not before.
+    running.failure(lambda left: left and "Stopped.", status, status, queue=False, **HIDDEN)
 
 
 def watch(gr: Any, status: Any, work: Callable[[Report], dict[Any, Any]]) -> Iterator[dict[Any, Any]]:
@@ -51,8 +52,10 @@ def watch(gr: Any, status: Any, work: Callable[[Report], dict[Any, Any]]) -> Ite
             yield {status: progress_bar(next(running))}
     except StopIteration as end:
         yield {status: "", **end.value}
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except Exception as error:
         yield {status: ""}
+        if not isinstance(error, ValueError | TypeError | OSError | ImportError):
+            raise
         raise gr.Error(html.escape(str(error)), duration=None, print_exception=False) from error
     finally:
         running.close()
