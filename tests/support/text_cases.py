@@ -165,7 +165,7 @@ def check_five_steps(case, engine, **options):
         assert_same_tokens(context.detach(), case.plain.contexts[step], case.plain.gradients[: step + 1])
         after = encode_prompts(model, prompts, context.detach(), engine=engine, **options)
         logits = logits_of(model, after, case.views[:1])[0]
-        assert largest(logits, case.plain.logits[step]) <= 1e-3
+        assert largest(logits, case.plain.logits[step]) <= 1e-3 * (1 + step)  # rounding adds up over the steps
 
 
 def varied(values, batch):

@@ -80,7 +80,7 @@ def test_a_shortlist_is_the_plain_method_with_masked_logits(kind, steps, layout)
         torch.testing.assert_close(tuned.context[i], tokens[0], atol=1e-5, rtol=1e-4)
         if len(tokens) > 1:
             torch.testing.assert_close(tuned.name_tokens[i], tokens[1], atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(tuned.text_features[i], text, atol=1e-5, rtol=0)
+        torch.testing.assert_close(tuned.text_features[i], text, atol=1e-5 * steps, rtol=0)  # rounding adds up
         torch.testing.assert_close(tuned.losses[i], losses, atol=1e-5, rtol=1e-4)
         others = [k for k in range(9) if k not in listed]
         assert torch.equal(tuned.text_features[i, others], tuned.initial_features[i, others])
