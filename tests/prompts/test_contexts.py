@@ -38,6 +38,7 @@ def test_the_meta_network_is_two_layers():
     assert [part.shape for part in moved.parts] == [part.shape for part in net.parts]
 
 
+@pytest.mark.usefixtures("no_shape_checks")  # they refuse numpy's ints
 def test_the_draw_is_that_of_torch(model):
     drawn = torch.randn(4, 32, generator=torch.Generator().manual_seed(0))
     assert torch.equal(tpt_lib.gaussian_context(model, 4), 0.02 * drawn)
