@@ -17,8 +17,7 @@ def test_an_error_leaves_no_progress_bar(error, raised, message):
 
     shown = []
     with pytest.raises(raised, match=message):
-        for each in watch(gr, "status", work):
-            shown.append(each)
+        shown.extend(watch(gr, "status", work))
     assert "progress" in shown[0]["status"]
     assert shown[-1] == {"status": ""}
 
