@@ -83,6 +83,13 @@ def test_it_predicts_before_it_updates():
     assert first.tuned.tolist() == [True] * 4
 
 
+def test_the_state_has_the_norms_of_the_image_tower_alone():
+    model, prompts = clip()
+    norms = norms_of(nn.LayerNorm, model.image_tower)(model.module)
+    assert len(tent().init(model, prompts).weights) == sum(p.numel() for norm in norms for p in norm.parameters())
+    assert len(norms) < len(norms_of(nn.LayerNorm)(model.module))
+
+
 def test_each_batch_alone_starts_from_the_original_weights():
     model, prompts = clip()
     method, batches = tent(online=False, steps=2), batches_of(2)
