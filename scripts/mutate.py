@@ -85,7 +85,7 @@ UNSEEN_NAMES = {
     "IN_CACHE",
     "MOST_TOGETHER",
     "TOKENS_A_GRAPH",
-    "TOKENS_A_PASS",
+    "FLOATS_A_PASS",
     "ROWS_A_GRAPH",
     "EPOCH_SEED",
     "HALF_SCALE",

@@ -134,8 +134,22 @@ def test_attention_is_fused_unless_asked_otherwise(monkeypatch):
     assert len(calls) == TEXT["layers"]
 
 
-@pytest.mark.parametrize(("bound", "sizes"), [(20, [5]), (19, [3, 2]), (7, [2, 2, 1]), (1, [1, 1, 1, 1, 1])])
-def test_passes_on_a_cpu_hold_their_graphs_and_do_not_change_results(bound, sizes, monkeypatch):
+@pytest.mark.parametrize(
+    ("batch", "bound", "chunk", "sizes"),
+    [
+        (1, 20, None, [5]),
+        (1, 19, None, [3, 2]),
+        (1, 7, None, [2, 2, 1]),
+        (1, 5, None, [1, 2, 1, 1]),
+        (1, 1, None, [1, 1, 1, 1, 1]),
+        (2, 39, None, [3, 2]),
+        (1, 19, 2, [2, 1, 1, 1]),
+    ],
+)
+def test_passes_on_a_cpu_have_equal_shares_of_the_tokens_and_do_not_change_results(
+    batch, bound, chunk, sizes, monkeypatch
+):
+    """After what they share, the prompts have 3, 3, 3, 4 and 7 tokens in order. A graph held in chunks is computed again."""
     model = build("open_clip-vit")
     passes, packed_features = [], encode.packed_features
 
@@ -145,17 +159,18 @@ def test_passes_on_a_cpu_hold_their_graphs_and_do_not_change_results(bound, size
 
     def features_and_gradient():
         prompts = class_prompts(model, NAMES)
-        context = prompts.context.clone().requires_grad_()
-        features = encode_prompts(model, prompts, context)
-        return features, *torch.autograd.grad(features[:, 0].sum(), context)
+        context = prompts.context.expand(batch, -1, -1).clone().requires_grad_()
+        features = encode_prompts(model, prompts, context, chunk=chunk)
+        return features, *torch.autograd.grad(features[..., 0].sum(), context)
 
     want = features_and_gradient()
     monkeypatch.setattr(encode, "packed_features", counted)
-    monkeypatch.setattr(encode, "TOKENS_A_PASS", bound)
+    monkeypatch.setattr(encode, "FLOATS_A_PASS", bound * TEXT["width"])
     torch.testing.assert_close(features_and_gradient(), want, atol=1e-6, rtol=1e-5)
-    assert passes == sizes
+    assert passes == (sizes if chunk is None else [*sizes, *passes[len(sizes) :]])
+    assert (len(passes) > len(sizes)) == (chunk is not None)
     encode_prompts(model, class_prompts(model, NAMES), layout="padded")
-    assert passes == [*sizes, len(NAMES)]
+    assert passes[-1] == len(NAMES)
 
 
 TEMPLATES = ["a photo of a {}.", "my {} here", "{}", "a drawing of the {}, a type of pet."]

@@ -6,6 +6,7 @@ towers, computes what classes share once, and only what a feature depends on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +33,7 @@ __all__ = ["encode_prompts"]
 
 LayoutChoice = Literal["auto", "ragged", "padded"]
 TOKENS_A_GRAPH = 8192  # packed tokens whose graph is held at the same time
-TOKENS_A_PASS = 1024  # packed tokens encoded together on a CPU; the C library does not reuse tensors above 32 MB
+FLOATS_A_PASS = 2**20  # packed tokens times width on a CPU: 16 MB in an MLP; the C library reuses no tensor above 32
 ROWS_A_GRAPH = 32  # full-length prompts whose graph is held at the same time
 
 
@@ -115,18 +116,19 @@ class TextEncoder:
 
     def plan(self, batch: int) -> Plan:
         """Return the parts of the classes that are encoded together for a batch of contexts, cached with the prompts."""
-        packed, size = not isinstance(self.tower, str), self._held(batch)
+        packed, held, passes = not isinstance(self.tower, str), self._held(batch), 1
         if packed and self.layout == "ragged":
-            passes = max(1, -(-_tokens(self.prompts, batch) // TOKENS_A_PASS))
-            size = min(size, -(-len(self.prompts.names) // passes))
+            passes = max(1, math.ceil(_tokens(self.prompts, batch) * self.prompts.context.shape[-1] / FLOATS_A_PASS))
 
         def build() -> Plan:
             order = self.prompts.lengths.argsort(stable=True)
-            parts = torch.split(order, size)
+            ends = (self.prompts.lengths[order] - self.prompts.prefix).cumsum(0)
+            part_of_each = torch.stack([torch.arange(len(order)) // held, (ends - 1) * passes // ends[-1]])
+            parts = order.split(part_of_each.unique_consecutive(dim=1, return_counts=True)[1].tolist())
             places = order.argsort().to(self.prompts.context.device)
             return Plan([Packing.of(self.prompts, part, self.layout) if packed else part for part in parts], places)
 
-        return self.prompts.cache.keep(("plan", packed, size, self.layout), self.fingerprint, build)
+        return self.prompts.cache.keep(("plan", packed, held, passes, self.layout), self.fingerprint, build)
 
     def _held(self, batch: int) -> int:
         """Return the number of classes whose graph is held at the same time."""
