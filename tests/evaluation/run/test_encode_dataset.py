@@ -264,7 +264,7 @@ def killed(folder, more, delay):
 def test_kills_at_random_moments_lose_nothing(whole, tmp_path):
     chance, seen = random.Random(0), [0]
     for _ in range(12):
-        seen.append(killed(tmp_path / "store", chance.choice([0, 0, 1]), chance.uniform(0, 0.1)))
+        seen.append(killed(tmp_path / "store", chance.choice([0, 0, 1]), chance.uniform(0, 0.02)))
         assert seen[-1] >= seen[-2]
     assert len({*seen}) > 3, seen
     encoded(tmp_path / "store", seeds=(0, 1))
