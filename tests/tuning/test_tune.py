@@ -575,6 +575,19 @@ def test_functions_of_the_caller_that_return_something_else(call, message):
         tune_prompt(model, prompts, F.normalize(torch.randn(2, 3, 16), dim=-1), **call)
 
 
+def test_selections_of_different_lengths_and_the_one_that_is_wrong():
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    views = F.normalize(torch.randn(2, 3, 16), dim=-1)
+
+    def tuned(*selections):
+        given = iter(map(torch.tensor, selections))
+        return tune_prompt(model, prompts, views, select=lambda logits: next(given))
+
+    assert tuned([2, 0], [1]).selected.tolist() == [[2, 0], [1, -1]]
+    with pytest.raises(ValueError, match=rf"{SELECT} \[3\]"):
+        tuned([2, 0], [3])
+
+
 def test_a_factory_that_makes_no_optimizer():
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
     with pytest.raises(TypeError, match=r"optimizer must be a function .* but <lambda> returned NoneType"):
