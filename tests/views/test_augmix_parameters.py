@@ -91,6 +91,14 @@ def test_convention_parameters_of_given_draws(monkeypatch):
     assert params.plain.tolist() == [0.5]
 
 
+def test_shears_are_computed_in_float64(monkeypatch):
+    draws = torch.full((1, 34), 0.3, dtype=torch.float64)
+    draws[:, 7:16] = (AugMix.NAMES.index("shear_x") + 0.5) / 9
+    monkeypatch.setattr(tpt_lib.views.augmix_parameters, "uniform_rows", lambda *_: draws)
+    found = sample_augmix(1, (8, 8), generator=generator(), severity=10).amount
+    assert found[0, 0, 0].item() == pytest.approx(-0.03 * (0.1 + 9.9 * 0.3), rel=1e-14)
+
+
 def test_steps_are_the_operations_of_chains_with_amounts_in_float64():
     rotate, shear = AugMix.NAMES.index("rotate"), AugMix.NAMES.index("shear_x")
     operation = torch.tensor([[rotate, shear, rotate], [-1, rotate, shear]])[..., None].expand(2, 3, 3)

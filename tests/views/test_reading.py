@@ -163,6 +163,12 @@ def test_no_file_stays_open(tmp_path, jpeg):
     assert caught == []
 
 
+@pytest.mark.parametrize("array", [GRAY, np.stack([GRAY] * 3, axis=2)], ids=["gray", "rgb"])
+def test_arrays_in_either_byte_order(array):
+    wide = array.astype(np.float32) / 255
+    assert read_image(wide.astype(">f4")).equal(read_image(wide.astype("<f4")))
+
+
 @pytest.mark.parametrize(("image", "kind", "message"), [
     (torch.zeros(3, 0, 5), ImageError, "the image has no pixels: it is 0 high and 5 wide"),
     (np.zeros((4, 0, 3), np.uint8), ImageError, "the image has no pixels: it is 4 high and 0 wide"),

@@ -70,7 +70,7 @@ def sample_augmix(n: int, size: tuple[int, int], *, generator: torch.Generator, 
     uniform = uniform_rows(n, 1 + 2 * CHAINS + 3 * steps, generator)
     plain, weight, depth, kind, level, coin = uniform.split((1, CHAINS, CHAINS, steps, steps, steps), dim=1)
     level = LOWEST_LEVEL + (severity - LOWEST_LEVEL) * level
-    sign = 1 - 2 * (coin < 0.5)
+    sign = 1 - 2 * (coin < 0.5).double()
     amounts = {
         "autocontrast": torch.ones_like(level),
         "equalize": torch.ones_like(level),

@@ -205,7 +205,8 @@ def _channels_first(array: Any) -> Tensor:
         )
     if array.ndim == 2:
         array = array[..., None]
-    return torch.from_numpy(np.array(array[..., :3])).permute(2, 0, 1).expand(3, -1, -1)
+    native = np.array(array[..., :3], dtype=array.dtype.newbyteorder("="))
+    return torch.from_numpy(native).permute(2, 0, 1).expand(3, -1, -1)
 
 
 def _eight_bits(pixels: Tensor) -> Tensor:
