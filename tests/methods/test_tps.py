@@ -1,5 +1,7 @@
 """TPS against a plain program: the closed form, the loop, the variants, and what the released code does otherwise."""
 
+import dataclasses
+
 import pytest
 import torch
 from oracles.followers import plain_tps
@@ -11,6 +13,7 @@ from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods import tps_predict, tune_features
 from tpt_lib.methods.moved_features import Moving, one_step
 from tpt_lib.objectives import select_confident
+from tpt_lib.text import load_text_features, save_text_features
 
 VARIANTS = [("shift", False), ("scale", False), ("both", False), ("shift", True), ("both", True)]
 
@@ -97,6 +100,17 @@ def test_several_steps_in_inference_mode():
     with torch.inference_mode():
         found = tps_predict(model, prompts, features.clone(), steps=2)
     assert torch.equal(found.logits, want.logits)
+
+
+@pytest.mark.parametrize("variant", ["shift", "scale", "both"])
+def test_several_steps_on_text_features_loaded_in_inference_mode(variant, tmp_path):
+    model, prompts, features, _ = case_of(2)
+    save_text_features(model, prompts, tmp_path / "text.safetensors")
+    want = tps_predict(model, prompts, features, steps=2, variant=variant)
+    again = dataclasses.replace(prompts)
+    with torch.inference_mode():
+        load_text_features(model, again, tmp_path / "text.safetensors")
+    assert torch.equal(tps_predict(model, again, features, steps=2, variant=variant).logits, want.logits)
 
 
 def test_reselecting_matters_from_the_second_step_on():

@@ -286,6 +286,16 @@ def test_a_backward_through_the_kept_features_does_not_spoil_them():
     assert torch.equal(initial_of(model, prompts).gradients(upstream)[0], want)
 
 
+@pytest.mark.parametrize("layout", ["ragged", "padded"])
+def test_prompts_first_encoded_in_inference_mode_can_be_tuned(layout):
+    model, prompts = vit()
+    want = features_and_gradient(model, prompts, layout=layout)
+    again = class_prompts(model, NAMES)
+    with torch.inference_mode():
+        encode_prompts(model, again, layout=layout)
+    assert_same(features_and_gradient(model, again, layout=layout), want, 1e-6)
+
+
 @BOTH
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_grad(mode, engine):

@@ -117,9 +117,10 @@ class TextEncoder:
     def plan(self, batch: int) -> Plan:
         """Return the parts of the classes that are encoded together for a batch of contexts, cached with the prompts."""
         packed, held, passes = not isinstance(self.tower, str), self._held(batch), 1
-        if packed and self.layout == "ragged":
+        if packed and self.layout == "ragged" and self.prompts.context.device.type == "cpu":
             passes = max(1, math.ceil(_tokens(self.prompts, batch) * self.prompts.context.shape[-1] / FLOATS_A_PASS))
 
+        @torch.inference_mode(False)
         def build() -> Plan:
             order = self.prompts.lengths.argsort(stable=True)
             ends = (self.prompts.lengths[order] - self.prompts.prefix).cumsum(0)

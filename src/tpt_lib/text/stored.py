@@ -68,9 +68,10 @@ def load_text_features(model: ClipLike, prompts: ClassPrompts, path: PathLike) -
 
     identity = _identity("load_text_features", model, prompts)
     try:
-        with safe_open(path, "pt") as file:
+        with torch.inference_mode(False), safe_open(path, "pt") as file:
             known = file.metadata() or {}
-            features = file.get_tensor("features") if "features" in file.keys() else None  # noqa: SIM118
+            stored = "features" in file.keys()  # noqa: SIM118
+            features = file.get_tensor("features").to(prompts.context.device) if stored else None
     except SafetensorError as error:
         raise ValueError(
             f"load_text_features: {path} is not a complete safetensors file ({error}); save it again"
@@ -83,7 +84,7 @@ def load_text_features(model: ClipLike, prompts: ClassPrompts, path: PathLike) -
                 f"load_text_features: {path} has the features of {what}; call save_text_features for this model and these "
                 "prompts"
             )
-    keep_features(model, prompts, features.to(prompts.context.device))
+    keep_features(model, prompts, features)
 
 
 def _identity(caller: str, model: ClipLike, prompts: ClassPrompts) -> dict[str, str]:
