@@ -575,6 +575,27 @@ def test_functions_of_the_caller_that_return_something_else(call, message):
         tune_prompt(model, prompts, F.normalize(torch.randn(2, 3, 16), dim=-1), **call)
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.float16, torch.float64])
+def test_features_of_any_float_dtype(dtype):
+    model, prompts = model_of(), class_prompts(model_of(), NAMES)
+    want = tune_prompt(model, prompts, torch.eye(16)[:3])
+    assert torch.equal(tune_prompt(model, prompts, torch.eye(16)[:3].to(dtype)).context, want.context)
+
+
+def test_functions_get_features_apart_from_the_graph_of_the_tower():
+    model, prompts, seen = model_of(), class_prompts(model_of(), NAMES), []
+
+    def regularizer(text):
+        seen.append(text)
+        return text.std()
+
+    tune_prompt(model, prompts, torch.eye(16)[None, :3], regularizer=regularizer, steps=3)
+    assert len(seen) == 4
+    for text in seen[:3]:
+        assert text._base.is_leaf
+        assert text._base.requires_grad
+
+
 def test_selections_of_different_lengths_and_the_one_that_is_wrong():
     model, prompts = model_of(), class_prompts(model_of(), NAMES)
     views = F.normalize(torch.randn(2, 3, 16), dim=-1)

@@ -131,7 +131,7 @@ def tune_prompt(
     check_shortlist(shortlist, len(prompts.names), regularizer)
     goal = Goal(model, objective, regularizer, select)
     with torch.inference_mode(False), torch.enable_grad():
-        views = image_features.detach().clone().reshape(-1, *image_features.shape[-2:])
+        views = image_features.detach().float().clone().reshape(-1, *image_features.shape[-2:])
         unit = are_unit(views)
         if views.device.type == "cpu" or not goal.batched:  # elsewhere the flag is read with the others, at the end
             check_features(bool(unit), views)
@@ -198,7 +198,8 @@ def _minimize(task: Task, steps: int, on_step: Callable[[int, Tensor, Tensor], N
 
     def gradients(step: int) -> tuple[Tensor, list[list[Tensor]]]:
         text, pull_back = task.first if step == 0 else _current(task.encode, tokens)
-        losses = goal.losses(kept, text.requires_grad_())
+        text = text.detach().requires_grad_()
+        losses = goal.losses(kept, text)
         return losses.detach(), tokens.of_each(pull_back(goal.gradient(losses, text)))
 
     def report(step: int, losses: Tensor) -> None:
