@@ -129,6 +129,14 @@ def test_inside_the_callers_modes(mode):
     assert not got.logits.requires_grad
 
 
+def test_views_with_a_gradient_and_a_classifier_that_works_in_place():
+    """Autograd refuses changes to a tensor that unbind returned."""
+    module = torch.nn.Sequential(torch.nn.ReLU(inplace=True), classifier("resnet18")).eval()
+    views = views_of(4).abs()
+    (given,) = views[None].clone().requires_grad_().unbind()
+    assert torch.equal(memo_predict(module, given, lr=0.1).logits, memo_predict(module, views, lr=0.1).logits)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_dtypes(dtype):
     """In bfloat16 logits of about 20 are right to few times 2**-8 of that; the step moves them by much more."""

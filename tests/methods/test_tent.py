@@ -213,6 +213,14 @@ def test_the_smallest_batch_is_two_with_batch_norms(name, size):
     assert smallest_batch(tda(), model) == 1
 
 
+def test_images_with_a_gradient_and_a_classifier_that_works_in_place():
+    """Autograd refuses changes to a tensor that unbind returned."""
+    module = nn.Sequential(nn.ReLU(inplace=True), classifier("resnet18")).eval()
+    images = batches_of(1).abs()
+    want, got = (next(stream(tent(), module, NAMES, each)) for each in (images, images.clone().requires_grad_()))
+    assert torch.equal(got.logits, want.logits)
+
+
 def test_in_inference_mode():
     model, prompts = clip()
     want = [found.logits for found in stream("tent", model, prompts, batches_of())]

@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 
 from tpt_lib.methods.tune_weights import FreeWeights, Rows, adapt, named_weights
 from tpt_lib.models.protocol import ImageSpec
+from tpt_lib.models.structural_copy import without_graph
 from tpt_lib.prediction import Prediction
 from tpt_lib.types import ImageLike, OptimizerFactory, ViewOptions, check_options
 from tpt_lib.views.augment import augment_views
@@ -110,7 +111,7 @@ def memo_predict(
     _check(classifier, views, steps, prior, chunk)
     with torch.inference_mode(False), torch.enable_grad():
         free = FreeWeights.of(_parameters("memo_predict", classifier))
-        views = views.clone() if views.is_inference() else views
+        views = without_graph(views)
         part = Rows(classifier, partial(logits_of, "memo_predict"), views, chunk=chunk, prior=prior)
         before = part.plain({}, views[:1])[0]
         done = adapt(

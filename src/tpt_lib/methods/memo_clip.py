@@ -17,6 +17,7 @@ from tpt_lib.methods.tpt import tpt_predict
 from tpt_lib.methods.tune_weights import FreeWeights, Rows, adapt, named_weights
 from tpt_lib.models.module_clip import IMAGE_PARTS, ModuleClip, weight_of
 from tpt_lib.models.protocol import ClipLike
+from tpt_lib.models.structural_copy import without_graph
 from tpt_lib.objectives import select_confident
 from tpt_lib.prediction import Prediction
 from tpt_lib.prompts.class_prompts import ClassPrompts, check_one_template, conditional_context, is_learned
@@ -87,7 +88,7 @@ def memo_clip_predict(
             f"{type(model).__name__}; group='prompt' works with any model"
         )
     with torch.inference_mode(False), torch.enable_grad():
-        views = views.clone() if views.is_inference() else views
+        views = without_graph(views)
         towers = {"image": image_tower(model, views, chunk, prior), "text": _text_tower(model, prompts, features[0])}
         free = FreeWeights.of(_in_group(model, group))
         live = [name for name in towers if group in (name, "all")]

@@ -28,6 +28,7 @@ from tpt_lib.methods.tent_norms import (
 from tpt_lib.methods.tune_weights import FreeWeights, Rows, adapt
 from tpt_lib.models.module_clip import ModuleClip
 from tpt_lib.models.protocol import ClipLike
+from tpt_lib.models.structural_copy import without_graph
 from tpt_lib.objectives import mean_entropy
 from tpt_lib.prediction import Prediction, compared
 from tpt_lib.prompts.class_prompts import ClassPrompts
@@ -100,7 +101,7 @@ def _step(
     _check_images(images)
     weights, start = norm_weights(model), state if online else _init(model, prompts)
     with torch.inference_mode(False), torch.enable_grad():
-        images = images.clone() if images.is_inference() else images
+        images = without_graph(images)
         part, head, names = _subject(model, prompts, images, chunk)
         before = head(part.plain({}, images))
         if len(names) != before.shape[1]:

@@ -12,6 +12,7 @@ from tpt_lib.logits import unchecked_logits
 from tpt_lib.methods.moved_features import Moving, Variant, one_step
 from tpt_lib.methods.view_average import selected_rows
 from tpt_lib.models.protocol import ClipLike
+from tpt_lib.models.structural_copy import without_graph
 from tpt_lib.objectives import marginal_entropy, select_confident
 from tpt_lib.tuning.descent import descend
 
@@ -44,7 +45,7 @@ def tune_features(
     starts = {"shift": 0.0, "scale": 1.0}
     starts = starts if variant == "both" else {variant: starts[variant]}
     with torch.inference_mode(False), torch.no_grad():
-        views = views.clone() if views.is_inference() else views  # which cannot be in a graph
+        views = without_graph(views)
         logits = unchecked_logits(model, views, text)
         selected = select_confident(logits, fraction=fraction)
         moving = Moving(model, views, text, logits, selected, starts, shared, fraction if reselect else None)

@@ -46,7 +46,7 @@ def _mirror(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
     state["training"] = False
     state["_compiled_call_impl"] = None
     for tensors in ("_parameters", "_buffers"):
-        state[tensors] = {n: t if t is None else _shared(t) for n, t in state[tensors].items()}
+        state[tensors] = {n: t if t is None else without_graph(t) for n, t in state[tensors].items()}
     state["_modules"] = {n: m if m is None else _mirror(m, memo) for n, m in module._modules.items()}
     vars(copy).update(state)
     return copy
@@ -59,6 +59,6 @@ def _rebound(value: MethodType | partial[Any], module: nn.Module, copy: nn.Modul
     return partial(value.func, *(copy if arg is module else arg for arg in value.args), **value.keywords)
 
 
-def _shared(weight: Tensor) -> Tensor:
-    """Return the weight without its gradient; a copy if it was made in inference mode, which autograd refuses."""
-    return weight.clone() if weight.is_inference() else weight.detach()
+def without_graph(tensor: Tensor) -> Tensor:
+    """Return a tensor without its gradient; a copy if it was made in inference mode, which autograd refuses."""
+    return tensor.clone() if tensor.is_inference() else tensor.detach()
