@@ -22,13 +22,14 @@ class Place:
 def free_places(prompts: ClassPrompts, classes: Tensor, positions: Tensor) -> list[Place]:
     """Return where the context goes, then the free names if there are any, among tokens of given classes and positions."""
     device = prompts.context.device
+    rows, row = classes.unique(return_inverse=True)  # a few of many classes, as a rule
     found = []
     for role, values in ((CONTEXT, prompts.context), (NAME, prompts.name_tokens)):
         if values is None:
             continue
-        free = prompts.roles == role
-        slots = (free.cumsum(dim=1) - 1)[classes, positions]
-        at = free[classes, positions].nonzero().squeeze(1)
+        free = prompts.roles[rows] == role
+        slots = (free.cumsum(dim=1) - 1)[row, positions]
+        at = free[row, positions].nonzero().squeeze(1)
         own = values.shape[-2] * classes[at] if values.ndim == 3 else 0
         found.append(Place(at.to(device), (own + slots[at]).to(device)))
     return found
