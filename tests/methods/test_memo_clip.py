@@ -128,3 +128,13 @@ def test_bad_groups():
     ):
         memo_clip_predict(bare, class_prompts(bare, NAMES), views, group="image")
     assert memo_clip_predict(bare, class_prompts(bare, NAMES), views, group="prompt").tuned
+
+
+def test_views_with_a_gradient_and_a_tower_that_works_in_place():
+    """Autograd refuses changes to a tensor that unbind returned."""
+    model = tpt_lib.wrap(fresh("open_clip-vit").module)
+    model.module.visual.conv1.register_forward_pre_hook(lambda _, rows: (rows[0].mul_(1.0),))
+    prompts, views = class_prompts(model, NAMES), views_of(4, 32)
+    (given,) = views[None].clone().requires_grad_().unbind()
+    got, want = (memo_clip_predict(model, prompts, each, group="image") for each in (given, views))
+    assert torch.equal(got.logits, want.logits)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from oracles.tpt import plain_text
 from support.cases import largest
 from support.marking import slow_but
+from support.simulated import to_simulated
 from support.text_cases import (
     BOTH,
     NAMES,
@@ -20,7 +21,7 @@ from support.text_cases import (
     plain_model,
     varied,
 )
-from support.zoo import TEXT, build
+from support.zoo import TEXT, build, fresh
 
 import tpt_lib
 from tpt_lib import class_prompts, encode_prompts, gaussian_context
@@ -171,6 +172,13 @@ def test_passes_on_a_cpu_have_equal_shares_of_the_tokens_and_do_not_change_resul
     assert (len(passes) > len(sizes)) == (chunk is not None)
     encode_prompts(model, class_prompts(model, NAMES), layout="padded")
     assert passes[-1] == len(NAMES)
+
+
+def test_an_accelerator_has_no_passes(simulated, monkeypatch):
+    monkeypatch.setattr(encode, "FLOATS_A_PASS", 1)
+    model = tpt_lib.wrap(to_simulated(fresh("open_clip-vit").module))
+    encoder = encode.open_encoder(model, class_prompts(model, NAMES), layout="ragged")
+    assert len(encoder.plan(1).parts) == 1
 
 
 TEMPLATES = ["a photo of a {}.", "my {} here", "{}", "a drawing of the {}, a type of pet."]

@@ -4,6 +4,8 @@ import pytest
 import torch
 from support.text_cases import NAMES
 from support.zoo import build
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from tpt_lib import class_prompts, gaussian_context
 from tpt_lib.prompts.templates import CONTEXT, NAME
@@ -45,6 +47,28 @@ def test_tokens_are_where_a_loop_puts_them(template, own_contexts, own_names):
     assert torch.equal(got, put_one_by_one(x, prompts, classes, positions, contexts, names))
     assert torch.equal(x, before)
     assert not torch.equal(got, x.expand_as(got))
+
+
+def test_only_the_classes_of_the_tokens_are_looked_at():
+    """All of 20,000 names, once for each of a hundred parts, would take gigabytes that are freed but not reused."""
+    prompts = class_prompts(build("open_clip-vit"), [f"name {i}" for i in range(50)])
+    classes, positions = torch.tensor([30] * 6 + [7] * 6), torch.arange(6).repeat(2)
+
+    class Largest(TorchDispatchMode):
+        size = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            found = function(*args, **(kwargs or {}))
+            self.size = max(
+                [self.size, *(each.numel() for each in tree_leaves(found) if isinstance(each, torch.Tensor))]
+            )
+            return found
+
+    with Largest() as largest:
+        (place,) = free_places(prompts, classes, positions)
+    assert place.at.tolist() == [1, 2, 3, 4, 7, 8, 9, 10]
+    assert place.source.tolist() == [0, 1, 2, 3] * 2
+    assert largest.size == 2 * prompts.ids.shape[1]
 
 
 def test_learned_tokens_take_the_embeddings_dtype():
